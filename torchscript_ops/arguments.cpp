@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/utf8.h"
+#include "module/call/current_cache.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
@@ -33,7 +34,7 @@ at::Tensor checked_ids(const char* op, const at::Tensor& ids) {
   return ids.to(at::kCPU).contiguous();
 }
 
-module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
+module::CallKeys checked_keys(const char* op, const at::IValue& keys) {
   if (keys.isTensor()) {
     const at::Tensor& ids = keys.toTensor();
     // torch makes one of None.
@@ -46,7 +47,7 @@ module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
                      why == nullptr ? "" : why,
                      "; what torch.export and torch.compile may record is modcache.lookup_or_run "
                      "of a module that is loaded");
-    return module::BatchKeys::of_ids(
+    return module::CallKeys::of_ids(
         reinterpret_cast<const std::int64_t*>(tensor::const_bytes(here)),
         static_cast<std::size_t>(here.numel()));
   }
@@ -60,11 +61,11 @@ module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
     check_key(op, key.toStringRef());
     texts.emplace_back(key.toStringRef());
   }
-  return module::BatchKeys(texts);
+  return module::CallKeys(texts);
 }
 
-module::BatchKeys checked_keys(const char* op, const std::optional<c10::List<std::string>>& texts,
-                               const std::optional<at::Tensor>& ids) {
+module::CallKeys checked_keys(const char* op, const std::optional<c10::List<std::string>>& texts,
+                              const std::optional<at::Tensor>& ids) {
   if (texts.has_value()) return checked_keys(op, at::IValue(*texts));
   return checked_keys(op, at::IValue(ids.has_value() ? *ids : at::Tensor()));
 }
@@ -72,7 +73,7 @@ module::BatchKeys checked_keys(const char* op, const std::optional<c10::List<std
 std::optional<tensor::RowPadding> checked_padding(const char* op, std::size_t rows,
                                                   const GivenPadding& given) {
   if (!given.mask.has_value() && !given.lengths.has_value()) return std::nullopt;
-  if (cache::Cache::instance().mode() == cache::Mode::kOff) return std::nullopt;
+  if (module::current_cache()->mode() == cache::Mode::kOff) return std::nullopt;
   TORCH_CHECK_VALUE(!given.mask.has_value() || !given.lengths.has_value(), op,
                     ": mask and lengths say the same; give one of them");
   auto padding = given.mask.has_value()

@@ -16,7 +16,7 @@
 
 #include "base/status.h"
 #include "cache/cache.h"
-#include "module/call/batch_keys.h"
+#include "module/call/call_keys.h"
 #include "module/call/declared.h"
 #include "tensor/row_padding.h"
 
@@ -27,12 +27,12 @@ void check_key(const char* op, const std::string& key);
 void check_scope(const char* op, const std::string& scope);
 
 // One key per row: a list of texts, or a tensor of ids.
-module::BatchKeys checked_keys(const char* op, const at::IValue& keys);
+module::CallKeys checked_keys(const char* op, const at::IValue& keys);
 
 // One key per row as methods take them, one of the two: torch reads a list of which it knows that
 // it holds texts five times as fast as one of anything.
-module::BatchKeys checked_keys(const char* op, const std::optional<c10::List<std::string>>& texts,
-                               const std::optional<at::Tensor>& ids);
+module::CallKeys checked_keys(const char* op, const std::optional<c10::List<std::string>>& texts,
+                              const std::optional<at::Tensor>& ids);
 
 // Rows that were padded to one length, as callers describe them: a mask [rows, longest], or lengths
 // [rows] and the longest; neither where rows are whole. Mode `off` looks at neither.
@@ -52,8 +52,5 @@ at::Tensor checked_ids(const char* op, const at::Tensor& ids);
 void check_ok(const char* op, const Status& status);
 
 cache::Cache::Tier parse_tier(const std::string& tier);
-
-// Rows as an operator returns them: together, or as a list.
-at::IValue value_of(module::Rows rows);
 
 }  // namespace modcache::ops

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "cache/cache.h"
-#include "module/call/fast_path.h"
+#include "module/call/current_cache.h"
 #include "module/call/manifest.h"
-#include "module/call/module_run.h"
+#include "module/call/rules.h"
 #include "module/eager/eager.h"
 #include "module/watch/watch.h"
 #include "registration.h"
@@ -57,17 +57,16 @@ class BorrowedTensors {
 std::string_view view(const Text& text) { return {text.data, text.size_bytes}; }
 
 // Nothing for keys that are not one non-empty text or one number for each row.
-std::optional<module::BatchKeys> keys_of(const PlainCall& call) {
-  if (call.ids != nullptr) return module::BatchKeys::of_ids(call.ids, call.key_count);
+std::optional<module::CallKeys> keys_of(const PlainCall& call) {
+  if (call.ids != nullptr) return module::CallKeys::of_ids(call.ids, call.key_count);
   if (call.id_tensor != nullptr) {
     const BorrowedTensors borrowed(&call.id_tensor, 1);
     const at::Tensor& ids = borrowed.all().front();
     const bool is_plain = ids.dim() == 1 && ids.scalar_type() == at::kLong && ids.is_cpu() &&
                           ids.is_contiguous() && !ids.is_conj() && !ids.is_neg();
     if (!is_plain || ids.key_set().has_any(tensor::transform_keys())) return std::nullopt;
-    return module::BatchKeys::of_ids(
-        reinterpret_cast<const std::int64_t*>(tensor::const_bytes(ids)),
-        static_cast<std::size_t>(ids.numel()));
+    return module::CallKeys::of_ids(reinterpret_cast<const std::int64_t*>(tensor::const_bytes(ids)),
+                                    static_cast<std::size_t>(ids.numel()));
   }
   std::vector<std::string_view> texts;
   texts.reserve(call.key_count);
@@ -75,17 +74,30 @@ std::optional<module::BatchKeys> keys_of(const PlainCall& call) {
     if (call.texts[i].size_bytes == 0) return std::nullopt;
     texts.push_back(view(call.texts[i]));
   }
-  return module::BatchKeys(texts);
+  return module::CallKeys(texts);
+}
+
+// The tensor behind a Python object, with a reference of its own.
+at::Tensor tensor_of(void* impl) {
+  return at::Tensor(TensorPtr::unsafe_reclaim_from_nonowning(static_cast<c10::TensorImpl*>(impl)));
 }
 
 // A tuple of one tensor is that tensor.
-at::IValue input_of(const std::vector<at::Tensor>& tensors) {
-  if (tensors.size() == 1) return tensors.front();
-  return c10::ivalue::Tuple::create(std::vector<at::IValue>(tensors.begin(), tensors.end()));
+at::IValue input_of(const PlainCall& call) {
+  if (call.input_count == 1) return tensor_of(call.inputs[0]);
+  std::vector<at::IValue> items;
+  items.reserve(call.input_count);
+  for (std::size_t i = 0; i < call.input_count; ++i) items.emplace_back(tensor_of(call.inputs[i]));
+  return c10::ivalue::Tuple::create(std::move(items));
 }
 
-// Nothing where a tensor has not one row for each key, or a key is empty.
-std::optional<std::int64_t> rows_of(const PlainCall& call, const std::vector<at::Tensor>& inputs) {
+bool have_rows(const PlainCall& call, std::int64_t rows) {
+  const BorrowedTensors inputs(call.inputs, call.input_count);
+  return tensor::have_rows(inputs.all(), rows);
+}
+
+// Returns nullopt where a tensor does not have one row for each key, or a key is empty.
+std::optional<std::int64_t> rows_of(const PlainCall& call) {
   for (std::size_t i = 0; call.texts != nullptr && i < call.key_count; ++i) {
     if (call.texts[i].size_bytes == 0) return std::nullopt;
   }
@@ -96,38 +108,16 @@ std::optional<std::int64_t> rows_of(const PlainCall& call, const std::vector<at:
     if (!keys.has_value()) return std::nullopt;
     count = static_cast<std::int64_t>(keys->rows());
   }
-  return tensor::have_rows(inputs, count) ? std::optional<std::int64_t>(count) : std::nullopt;
+  return have_rows(call, count) ? std::optional<std::int64_t>(count) : std::nullopt;
 }
 
-Answer bypass(const PlainCall& call, const std::vector<at::Tensor>& inputs) {
-  const auto rows = rows_of(call, inputs);
-  const bool is_counted = rows.has_value() && module::is_bypassed_by_mode(*rows);
-  return is_counted ? Answer::kBypassed : Answer::kNothing;
-}
-
-// Asks `find` the question of `call`; in mode `off` counts the call if it `may_bypass`.
-template <typename MayBypass, typename Find>
-Answer answer(const PlainCall& call, void** found, MayBypass may_bypass, Find find) {
+bool bypass(const PlainCall& call) {
   try {
-    const BorrowedTensors inputs(call.inputs, call.input_count);
-    if (cache::Cache::instance().mode() == cache::Mode::kOff) {
-      return may_bypass() ? bypass(call, inputs.all()) : Answer::kNothing;
-    }
-    const std::string scope(view(call.scope));
-    const std::string method(view(call.method));
-    const std::optional<module::BatchKeys> rows =
-        call.is_rows ? keys_of(call) : std::optional<module::BatchKeys>();
-    const std::string key(call.is_rows ? std::string_view() : view(call.texts[0]));
-    if (call.is_rows ? !rows.has_value() : key.empty()) return Answer::kNothing;
-    const at::IValue input = input_of(inputs.all());
-    module::FastAnswer answer =
-        find(module::FastCall{scope, method, input, key, rows.has_value() ? &*rows : nullptr});
-    if (answer.is_bypassed) return Answer::kBypassed;
-    if (!answer.value.has_value()) return Answer::kNothing;
-    *found = answer.value->unsafeReleaseTensorImpl();
-    return Answer::kFound;
+    const module::CallParts parts;
+    const auto rows = rows_of(call);
+    return rows.has_value() && module::is_bypassed_by_mode(parts, *rows);
   } catch (const std::exception&) {
-    return Answer::kNothing;
+    return false;
   }
 }
 
@@ -154,52 +144,61 @@ struct MadeCall {
 };
 thread_local std::optional<MadeCall> made_call;
 
+// The keys of a call; nullopt where they are mistakes, which the ordinary path reports.
+std::optional<module::CallKeys> call_keys_of(const PlainCall& call) {
+  if (call.is_rows) return keys_of(call);
+  const std::string_view key = view(call.texts[0]);
+  if (key.empty()) return std::nullopt;
+  return module::CallKeys::whole(key);
+}
+
+// Returns whether all of the input goes row by row, and nothing else might.
+bool has_rows(const tensor::InputSummary& input, const module::CallKeys& keys) {
+  const auto rows = static_cast<std::int64_t>(keys.rows());
+  return keys.is_whole() || (rows > 0 && !input.tensors.empty() && input.list_sizes.empty() &&
+                             tensor::have_rows(input.tensors, rows));
+}
+
 Answer begin_eager(const PlainCall& call, const Text& class_name, const void* watch, void** found) {
   try {
-    const BorrowedTensors inputs(call.inputs, call.input_count);
     module::CallParts parts;
+    if (parts.mode == cache::Mode::kOff) {
+      return bypass(call) ? Answer::kBypassed : Answer::kNothing;
+    }
     parts.scope = view(call.scope);
+    auto keys = call_keys_of(call);
+    if (parts.scope.empty() || !keys.has_value()) return Answer::kNothing;
     parts.method = view(call.method);
     parts.class_name = view(class_name);
-    if (watch != nullptr) parts.weights = static_cast<const module::Watch*>(watch)->contents();
-    module::Begun begun = module::begin_eager(std::move(parts), std::string(view(call.texts[0])),
-                                              input_of(inputs.all()), /*params_grad_pattern=*/0);
-    if (begun.next == module::Next::kJustRun) return Answer::kBypassed;
-    if (begun.run.defined()) {
-      *found = begun.run.release();
+    if (watch != nullptr) parts.weights = static_cast<const module::Watch*>(watch)->tensors();
+    parts.input = tensor::summarize_input(input_of(call), keys->per());
+    const bool has_graph = at::GradMode::is_enabled() && parts.input.requiring_grad.count > 0;
+    if (has_graph || !parts.input.why_not_cacheable.empty() || !has_rows(parts.input, *keys)) {
+      return Answer::kNothing;
+    }
+    module::Begun begun = module::Call(parts, *keys).begin();
+    if (begun.run != nullptr) {
+      begun.run->start();
+      *found = c10::make_intrusive<module::EagerRun>(std::move(begun.run)).release();
       return Answer::kBegun;
     }
-    if (begun.value.isTensor()) {
-      *found = std::move(begun.value).toTensor().unsafeReleaseTensorImpl();
+    if (!begun.value.has_value()) return Answer::kBypassed;
+    if (auto* const lone = std::get_if<at::Tensor>(&*begun.value)) {
+      *found = std::move(*lone).unsafeReleaseTensorImpl();
       return Answer::kFound;
     }
-    made_call = MadeCall{std::move(begun.value), nullptr};
-    return Answer::kTagged;
+    const bool are_apart = std::holds_alternative<std::vector<tensor::Flat>>(*begun.value);
+    made_call = MadeCall{module::tagged_value(*std::move(begun.value)), nullptr};
+    return are_apart ? Answer::kApart : Answer::kTagged;
   } catch (const std::exception&) {
     return Answer::kNothing;
   }
 }
 
-Answer find_eager(const PlainCall& call, void** found) {
-  bool is_plain = false;
-  const auto find = [&](const module::FastCall& question) -> module::FastAnswer {
-    if (question.scope.empty()) return {};  // the mode was `off` just now
-    const cache::Mode mode = cache::Cache::instance().mode();
-    if (!module::fast_path_is_open(mode)) return {};
-    auto input = module::plain_input(question);
-    is_plain = input.has_value();
-    if (!is_plain) return {};
-    return module::find_on_fast_path(question, *std::move(input), mode);
-  };
-  const Answer answered = answer(
-      call, found, [] { return true; }, find);
-  return answered == Answer::kNothing && is_plain ? Answer::kMissing : answered;
-}
-
-module::Run& run_of(void* run) { return *static_cast<module::Run*>(run); }
+module::EagerRun& run_of(void* run) { return *static_cast<module::EagerRun*>(run); }
 
 Finished finish_run(void* run, void* output, const Facts& facts) {
-  module::Call& call = run_of(run).call;
+  module::Run& call = *run_of(run).run;
   try {
     const BorrowedTensors result(&output, 1);
     module::RunFacts known;
@@ -207,9 +206,10 @@ Finished finish_run(void* run, void* output, const Facts& facts) {
     known.requiring_grad = facts.requiring_grad;
     known.is_training = facts.is_training;
     known.is_checkpointed = facts.is_checkpointed;
-    call.finish_run(tensor::flatten_tagged(result.all().front()), known);
+    call.finish(tensor::flatten_tagged(result.all().front()), known);
     const module::Outcome& outcome = call.outcome();
-    const bool lacks = outcome.has_stored && module::lacks_manifest(call.parts().scope);
+    const bool lacks =
+        outcome.has_stored && module::lacks_manifest(*call.parts().cache, call.parts().scope);
     return lacks || !outcome.refused_for.empty() ? Finished::kWithOutcome : Finished::kQuietly;
   } catch (...) {
     made_call = MadeCall{at::IValue(), std::current_exception()};
@@ -217,24 +217,25 @@ Finished finish_run(void* run, void* output, const Facts& facts) {
   }
 }
 
-void abandon_run(void* run) { run_of(run).call.abandon(); }
-void drop_run(void* run) { c10::intrusive_ptr<module::Run>::reclaim(&run_of(run)).reset(); }
+void drop_run(void* run) { c10::intrusive_ptr<module::EagerRun>::reclaim(&run_of(run)).reset(); }
 
 #if MODCACHE_WITH_TORCHSCRIPT
-// Makes a call that is no plain hit. Calls with mistakes, which Python reports, get no answer.
+// Calls with mistakes, which Python reports, get no answer.
 Answer run_scripted(const PlainCall& call, const module::ScriptedModule& module, void** found) {
-  const std::string key(view(call.texts[0]));
   const std::string scope(view(call.scope));
   const std::string method(view(call.method));
   const module::ObjectPtr object = module.object();
-  if (key.empty() || !object || !module.has_method(method)) return Answer::kNothing;
+  auto keys = call_keys_of(call);
+  if (!keys.has_value() || !object || !module.has_method(method)) return Answer::kNothing;
+  bool are_apart = false;
   try {
-    const BorrowedTensors inputs(call.inputs, call.input_count);
-    const at::IValue input = input_of(inputs.all());
+    if (!keys->is_whole() && !have_rows(call, static_cast<std::int64_t>(keys->rows()))) {
+      return Answer::kNothing;
+    }
+    const at::IValue input = input_of(call);
     const at::IValue self(object);
-    module::ScriptedCall whole{self, input, scope, method, module::Want::kAny};
-    whole.is_no_plain_hit = true;
-    at::IValue result = module::lookup_or_run(whole, key);
+    at::IValue result = module::lookup_or_run({self, input, scope, method, module::Want::kAny},
+                                              *std::move(keys), &are_apart);
     if (result.isTensor() && result.toTensor().defined()) {
       *found = std::move(result).toTensor().unsafeReleaseTensorImpl();
       return Answer::kFound;
@@ -243,17 +244,18 @@ Answer run_scripted(const PlainCall& call, const module::ScriptedModule& module,
   } catch (...) {  // that of the module, which is raised as it is
     made_call = MadeCall{at::IValue(), std::current_exception()};
   }
-  return Answer::kMade;
+  return are_apart ? Answer::kApart : Answer::kMade;
 }
 #endif
 
 Answer look_up_scripted(const PlainCall& call, const void* scripted_module, void** found) {
 #if MODCACHE_WITH_TORCHSCRIPT
   const auto& module = *static_cast<const module::ScriptedModule*>(scripted_module);
-  const Answer plain = answer(
-      call, found, [&] { return module.has_method(std::string(view(call.method))); },
-      [&](const module::FastCall& question) { return module.fast_path(question); });
-  return plain == Answer::kNothing && !call.is_rows ? run_scripted(call, module, found) : plain;
+  if (module::current_cache()->mode() == cache::Mode::kOff) {
+    const bool may_bypass = module.has_method(std::string(view(call.method)));
+    return may_bypass && bypass(call) ? Answer::kBypassed : Answer::kNothing;
+  }
+  return run_scripted(call, module, found);
 #else
   (void)call, (void)scripted_module, (void)found;
   return Answer::kNothing;
@@ -263,12 +265,12 @@ Answer look_up_scripted(const PlainCall& call, const void* scripted_module, void
 bool is_plain_here() { return !tensor::is_mode_in_force(); }
 
 bool is_off_here() {
-  cache::Cache& cache = cache::Cache::instance();
-  return cache::combine(cache.process_mode(), cache::thread_mode()) == cache::Mode::kOff;
+  return cache::combine(module::current_cache()->process_mode(), cache::thread_mode()) ==
+         cache::Mode::kOff;
 }
 
 bool has_hashed(const void* watch) {
-  return static_cast<const module::Watch*>(watch)->contents() != nullptr;
+  return static_cast<const module::Watch*>(watch)->tensors() != nullptr;
 }
 
 void retain(void* tensor) {
@@ -283,15 +285,14 @@ std::int64_t library_calls_address() {
                                        is_plain_here,
                                        at::GradMode::is_enabled,
                                        is_off_here,
+                                       bypass,
                                        has_hashed,
                                        requires_grad,
                                        still_has,
                                        retain,
                                        release,
-                                       find_eager,
                                        begin_eager,
                                        finish_run,
-                                       abandon_run,
                                        drop_run,
                                        look_up_scripted};
   return reinterpret_cast<std::intptr_t>(&kCalls);

@@ -49,10 +49,10 @@ enum class Answer : int {
   // The mode is `off`, or the scope is switched off (cache/verify_watch.h): it was counted, and
   // is to be run without the cache.
   kBypassed = 2,
-  kMade = 3,     // the whole call was made, a run included: Run.take_result() gives its result
-  kMissing = 4,  // a plain call for which no lone tensor is stored; nothing was counted
-  kBegun = 5,    // `found` is the call's module::Run, which the caller owns, and has to drop
-  kTagged = 6,   // Run.take_result() gives the stored value, tagged (tensor/tree.h)
+  kMade = 3,    // the whole call was made, a run included: Run.take_result() gives its result
+  kBegun = 4,   // `found` is the call's module::EagerRun, which the caller owns, and has to drop
+  kTagged = 5,  // Run.take_result() gives the stored value, tagged (tensor/tree.h)
+  kApart = 6,   // the same, a tuple of rows that do not fit together
 };
 
 // These are module::RunFacts: only the code that ran the module knows them.
@@ -70,15 +70,18 @@ enum class Finished : int {
 };
 
 struct LibraryCalls {
-  static constexpr std::uint32_t kVersion = 5;
+  static constexpr std::uint32_t kVersion = 7;
   std::uint32_t version;
 
   // Returns whether no mode of torch functions or of torch dispatch, no transform of functorch and
   // no tracing is in force in this thread.
   bool (*is_plain_here)();
   bool (*is_grad_enabled)();
-  // Returns whether this process or thread is in mode `off`. The directory is not asked.
+  // Returns whether this process or thread is in mode `off`. The directory's mode is not read.
   bool (*is_off_here)();
+  // Counts a call that bypasses the cache in mode `off`; it may have no key. Returns false, and
+  // counts nothing, in another mode and for a call with mistakes.
+  bool (*bypass)(const PlainCall& call);
   // Returns whether a module::Watch has ever hashed tensors, so that there is something to forget.
   bool (*has_hashed)(const void* watch);
   bool (*requires_grad)(const Weights& weights);  // any of them
@@ -87,24 +90,19 @@ struct LibraryCalls {
   bool (*still_has)(const void* watch, const Weights& weights, const Text& digest);
   void (*retain)(void* tensor);
   void (*release)(void* tensor);
-  // Answers a call of a module that is what `call.scope` says, and of which nothing requires grad
-  // while gradients are recorded. Without a scope it only answers in mode `off`. May wait and read
-  // files.
-  Answer (*find_eager)(const PlainCall& call, void** found);
-  // Looks a call up again that find_eager() called missing, as the ordinary way does, and begins
-  // its run where nothing is stored. It has one key. `watch`: the module::Watch of the weights that
+  // Makes a call of a module that is what `call.scope` says, and of which nothing requires grad
+  // while gradients are recorded: looks it up, and where something is missing begins the run.
+  // Without a scope it only answers in mode `off`. `watch`: the module::Watch of the weights that
   // the scope is the fingerprint of; null where the caller gave the scope. May wait and read files.
   Answer (*begin_eager)(const PlainCall& call, const Text& class_name, const void* watch,
                         void** found);
   // Gives a run its result, a tensor, which is copied. Once for each run. May wait and write files;
   // nothing else may be done with the run meanwhile.
   Finished (*finish_run)(void* run, void* output, const Facts& facts);
-  // Ends a run that was not finished: threads that wait for it go on.
-  void (*abandon_run)(void* run);
   // Releases the caller's share of a run, which is abandoned if it was the last one.
   void (*drop_run)(void* run);
-  // Makes the whole call where there is one key, and runs the module if it has to. A result that is
-  // no tensor, or an exception, is kMade.
+  // Makes the whole call, and runs the module if it has to. A result that is no tensor, or an
+  // exception, is kMade.
   Answer (*look_up_scripted)(const PlainCall& call, const void* scripted_module, void** found);
 };
 

@@ -20,6 +20,7 @@
 
 #include "arguments.h"
 #include "module/call/manifest.h"
+#include "module/call/rules.h"
 #include "module/watch/optimizer_steps.h"
 #include "module/watch/watch.h"
 #include "needs_torchscript.h"
@@ -31,8 +32,9 @@
 namespace modcache::ops {
 namespace {
 
-using module::RowsRun;
-using module::Run;
+using module::EagerRun;
+using module::Step;
+using RunPtr = c10::intrusive_ptr<EagerRun>;
 using module::Watch;
 using module::WatchPtr;
 
@@ -50,17 +52,38 @@ module::CallParts parts_of(const std::string& scope, const std::string& method,
   parts.scope = scope;
   parts.method = method;
   parts.class_name = class_name;
-  if (watch.has_value()) parts.weights = (*watch)->contents();
+  if (watch.has_value()) parts.weights = (*watch)->tensors();
   return parts;
 }
 
-template <typename RunPtr>
-at::IValue value_or_none(RunPtr run) {
-  return run.defined() ? at::IValue(std::move(run)) : at::IValue();
+at::IValue numbers(const std::vector<std::int64_t>& numbers) {
+  return c10::List<std::int64_t>(c10::ArrayRef<std::int64_t>(numbers));
 }
 
-// The answer of module::Next, the value if it is to be returned, and the run if there is to be one.
+// The next step for Python: take the value; make the run; or just run the module.
+enum class Next : std::int64_t { kReturn = 0, kRun = 1, kJustRun = 2 };
+// The answer, the value if it is to be returned, and the run if there is to be one.
 using Begun = std::tuple<std::int64_t, at::IValue, at::IValue>;
+
+// Whether a value is a list of rows that do not fit together, and it.
+at::IValue rows_value(module::CallValue value) {
+  const bool are_apart = std::holds_alternative<std::vector<tensor::Flat>>(value);
+  return c10::ivalue::Tuple::create(are_apart, module::tagged_value(std::move(value)));
+}
+
+Begun begun_of(module::Begun begun, bool is_rows) {
+  if (begun.run != nullptr) {
+    return {static_cast<std::int64_t>(Next::kRun), at::IValue(),
+            c10::make_intrusive<EagerRun>(std::move(begun.run))};
+  }
+  if (!begun.value.has_value()) {
+    return {static_cast<std::int64_t>(Next::kJustRun), at::IValue(), at::IValue()};
+  }
+  return {
+      static_cast<std::int64_t>(Next::kReturn),
+      is_rows ? rows_value(*std::move(begun.value)) : module::tagged_value(*std::move(begun.value)),
+      at::IValue()};
+}
 
 // `watch`: None where a name stands for the module. The arguments are those of the schema.
 // NOLINTNEXTLINE(readability-function-size)
@@ -68,25 +91,13 @@ Begun begin_call(const std::string& scope, const std::string& method, const at::
                  const std::string& key, std::int64_t params_grad_pattern,
                  const std::optional<WatchPtr>& watch, const std::string& class_name) {
   check_key(kLookupOrRun, key);
-  module::Begun begun = module::begin_eager(parts_of(scope, method, watch, class_name), key, input,
-                                            params_grad_pattern);
-  return {static_cast<std::int64_t>(begun.next), std::move(begun.value),
-          value_or_none(std::move(begun.run))};
+  return begun_of(module::begin_eager(parts_of(scope, method, watch, class_name),
+                                      module::CallKeys::whole(key), input, params_grad_pattern),
+                  /*is_rows=*/false);
 }
 
-at::IValue numbers(const std::vector<std::int64_t>& numbers) {
-  return c10::List<std::int64_t>(c10::ArrayRef<std::int64_t>(numbers));
-}
-
-// Whether they are a list of rows that do not fit together, and they.
-std::tuple<bool, at::IValue> rows_of_run(const c10::intrusive_ptr<RowsRun>& run) {
-  module::TaggedRows rows = module::eager_rows(run->call);
-  if (!rows.apart.has_value()) return {false, std::move(rows.together)};
-  return {true, c10::ivalue::Tuple::create(*std::move(rows.apart))};
-}
-
-// With one key per row, whose results may differ in shape where `longest` is -1: the value is what
-// rows() gives, or the numbers of the rows to run first. NOLINTNEXTLINE(readability-function-size)
+// With one key per row, whose results may differ in shape where `longest` is -1. A value is that of
+// value_of(). NOLINTNEXTLINE(readability-function-size)
 Begun begin_rows_call(const std::string& scope, const std::string& method, const at::IValue& input,
                       const std::optional<c10::List<std::string>>& texts,
                       const std::optional<at::Tensor>& ids, std::int64_t params_grad_pattern,
@@ -94,83 +105,75 @@ Begun begin_rows_call(const std::string& scope, const std::string& method, const
                       const std::optional<at::Tensor>& mask,
                       const std::optional<at::Tensor>& lengths, std::int64_t longest,
                       double pad_value, bool runs_whole, bool has_unseen_rows) {
-  module::BatchKeys keys = checked_keys(kLookupOrRun, texts, ids);
+  module::CallKeys keys = checked_keys(kLookupOrRun, texts, ids);
   module::CallParts parts = parts_of(scope, method, watch, class_name);
   parts.is_ragged = longest < 0;
   parts.padding = checked_padding(kLookupOrRun, keys.rows(),
                                   {mask, lengths, std::max<std::int64_t>(longest, 0), pad_value});
   parts.runs_whole = runs_whole;
   parts.has_unseen_rows = has_unseen_rows;
-  module::RowsBegun begun =
-      module::begin_eager_rows(std::move(parts), std::move(keys), input, params_grad_pattern);
-  const auto next = static_cast<std::int64_t>(begun.next);
-  if (begun.next != module::Next::kReturn) {
-    return {next, numbers(begun.rows), value_or_none(std::move(begun.run))};
-  }
-  auto [is_apart, rows] = rows_of_run(begun.run);
-  return {next, c10::ivalue::Tuple::create(is_apart, std::move(rows)), at::IValue()};
+  return begun_of(
+      module::begin_eager(std::move(parts), std::move(keys), input, params_grad_pattern),
+      /*is_rows=*/true);
 }
 
 // A call that runs without the library, with one key or one for each row.
 void bypass_call(const std::string& method, const std::string& key, const std::string& class_name,
                  const std::string& why) {
   check_key(kLookupOrRun, key);
-  module::bypass(parts_of("", method, {}, class_name), 1, why);
+  module::refuse_call(parts_of("", method, {}, class_name), 1, why);
 }
 void bypass_rows(const std::string& method, const c10::List<std::string>& texts,
                  const std::string& class_name, const std::string& why) {
-  const module::BatchKeys keys = checked_keys(kLookupOrRun, texts, {});
-  module::bypass(parts_of("", method, {}, class_name), static_cast<std::int64_t>(keys.rows()), why);
+  const module::CallKeys keys = checked_keys(kLookupOrRun, texts, {});
+  module::refuse_call(parts_of("", method, {}, class_name), static_cast<std::int64_t>(keys.rows()),
+                      why);
 }
 // A batch that cannot be cached by row.
 void refuse_rows(const std::string& method, std::int64_t rows, const std::string& class_name,
                  const std::string& why) {
-  module::bypass(parts_of("", method, {}, class_name), rows, why, cache::Counter::kBypassedRows);
+  module::refuse_call(parts_of("", method, {}, class_name), rows, why,
+                      cache::Counter::kBypassedRows);
 }
 
-// The numbers of the rows to run next; None when there are no more. Static, as it is called at each
-// run.
-at::IValue next_rows(const c10::intrusive_ptr<RowsRun>& run) {
-  const auto rows = run->call.next_rows();
-  if (!rows.has_value()) return {};
-  run->call.begin_run();
-  return numbers(*rows);
+// The step to make now; None: there is no more. (0, rows) runs these rows of the input, or all of
+// it where they are None. (1, row, rows, has_made_rows, exchanges_bits) is a check run: so many
+// rows made from that row, and how. (2, row, length, kept, altered, is_left) runs the row once more
+// at that length: `kept` are the padded tensors that are left as they are, as bits, `altered` the
+// one that gets other numbers, or -1, and `is_left` whether rows are padded on the left. Static, as
+// it is called for each run.
+at::IValue next_step(const RunPtr& self) {
+  const Step* const step = self->run->step();
+  if (step == nullptr) return {};
+  const auto kind = static_cast<std::int64_t>(step->kind);
+  switch (step->kind) {
+    case Step::Kind::kRun:
+      self->run->start();
+      return c10::ivalue::Tuple::create(kind,
+                                        step->is_whole_input ? at::IValue() : numbers(step->rows));
+    case Step::Kind::kCheck:
+      return c10::ivalue::Tuple::create(
+          std::vector<at::IValue>{kind, step->check.row, step->check.rows,
+                                  step->check.has_made_rows(), step->check.exchanges_bits});
+    case Step::Kind::kTrial: break;
+  }
+  const auto part = self->run->parts().padding->true_part;
+  return c10::ivalue::Tuple::create(std::vector<at::IValue>{
+      kind, step->trial.row, step->trial.length, static_cast<std::int64_t>(step->trial.kept),
+      step->trial.altered, part == tensor::TruePart::kLast});
 }
 
-// The row that a check run is made from, the number of its rows, and whether the others are made
-// from that row, and how. None: there is no check run. Static like next_rows().
-at::IValue next_check(const c10::intrusive_ptr<RowsRun>& run) {
-  const auto check = run->call.next_check();
-  if (!check.has_value()) return {};
-  return c10::ivalue::Tuple::create(check->row, check->rows, check->has_made_rows(),
-                                    check->exchanges_bits);
-}
-
-// `output`: None where the module raised, or the input could not be made.
-void finish_check(const c10::intrusive_ptr<RowsRun>& run, const at::IValue& output,
-                  bool has_raised) {
+// Ends a check or a trial. `output`: None where the module raised, or the input could not be made.
+void finish_check(const RunPtr& self, const at::IValue& output, bool has_raised) {
   std::optional<tensor::Flat> checked;
   if (!has_raised) checked = tensor::flatten_tagged(output);
-  run->call.finish_check(checked);
+  self->run->finish(std::move(checked));
 }
 
-// The row that is to be run once more, the length of its input, the padded tensors that are left as
-// they are, as bits, the one that gets other numbers, or -1, and whether rows are padded on the
-// left. None: there is no such row.
-at::IValue next_trial(const c10::intrusive_ptr<RowsRun>& run) {
-  const auto trial = run->call.next_trial();
-  if (!trial.has_value()) return {};
-  const bool is_left = run->call.parts().padding->true_part == tensor::TruePart::kLast;
-  return c10::ivalue::Tuple::create(
-      trial->row, trial->length, static_cast<std::int64_t>(trial->kept), trial->altered, is_left);
-}
-
-// `output`: None where the module raised.
-void finish_trial(const c10::intrusive_ptr<RowsRun>& run, const at::IValue& output,
-                  bool has_raised) {
-  std::optional<tensor::Flat> tried;
-  if (!has_raised) tried = tensor::flatten_tagged(output);
-  run->call.finish_trial(tried);
+// As rows_value(). None: the output of the last run is returned as it is.
+at::IValue value_of(const RunPtr& self) {
+  auto value = self->run->value();
+  return value.has_value() ? rows_value(*std::move(value)) : at::IValue();
 }
 
 // The address of the object, for the compiled part of the Python package (compiled_part.h).
@@ -181,10 +184,11 @@ std::int64_t address_of_watch(const WatchPtr& watch) {
 // Whether the scope is to be given a manifest, for what rule the result was not kept, the warning.
 using Outcome = std::tuple<bool, std::string, std::string>;
 
-template <typename AnyRun>
-Outcome outcome_of(const c10::intrusive_ptr<AnyRun>& run) {
-  const module::Outcome& found = run->call.outcome();
-  const bool lacks = found.has_stored && module::lacks_manifest(run->call.parts().scope);
+Outcome outcome_of(const RunPtr& self) {
+  const module::Run& run = *self->run;
+  const module::Outcome& found = run.outcome();
+  const bool lacks =
+      found.has_stored && module::lacks_manifest(*run.parts().cache, run.parts().scope);
   return {lacks, found.refused_for, found.refusal};
 }
 
@@ -198,55 +202,35 @@ module::RunFacts facts_of(const std::string& impure_because, std::int64_t requir
   return facts;
 }
 
-template <typename AnyRun>
-Outcome finish_run_of(const c10::intrusive_ptr<AnyRun>& run, const at::IValue& output,
-                      const std::string& impure_because, std::int64_t requiring_grad,
-                      bool is_training, bool is_checkpointed) {
-  run->call.finish_run(tensor::flatten_tagged(output),
-                       facts_of(impure_because, requiring_grad, is_training, is_checkpointed));
-  return outcome_of(run);
+Outcome finish_eager_run(const RunPtr& self, const at::IValue& output,
+                         const std::string& impure_because, std::int64_t requiring_grad,
+                         bool is_training, bool is_checkpointed) {
+  self->run->finish(tensor::flatten_tagged(output),
+                    facts_of(impure_because, requiring_grad, is_training, is_checkpointed));
+  return outcome_of(self);
 }
 
 // Starts the run again, because the module was loaded since begin(), which is no part of the run.
 // Its tensors have a watch, or it is scripted; neither is given if the caller named the scope.
-template <typename AnyRun>
-void restart(const c10::intrusive_ptr<AnyRun>& run, const std::optional<WatchPtr>& watch,
-             const at::IValue& scripted) {
-  auto& call = run->call;
-  if (watch.has_value()) call.note_weights((*watch)->contents());
-  if (scripted.isObject()) {
-    call.note_weights(weights_of_scripted(scripted, call.parts().method));
-  }
-  call.begin_run();
+void restart(const RunPtr& self, const std::optional<WatchPtr>& watch, const at::IValue& scripted) {
+  module::Run& run = *self->run;
+  if (watch.has_value()) run.set_weights((*watch)->tensors());
+  if (scripted.isObject()) run.set_weights(weights_of_scripted(scripted, run.parts().method));
+  run.start();
 }
 
 // Shares a run that the compiled part has.
-c10::intrusive_ptr<Run> run_at(std::int64_t address) {
+RunPtr run_at(std::int64_t address) {
   TORCH_CHECK(address != 0, "modcache: this call has no run");
   // NOLINTNEXTLINE(performance-no-int-to-ptr): Python has no other way to hand a pointer over
-  return c10::intrusive_ptr<Run>::unsafe_reclaim_from_nonowning(reinterpret_cast<Run*>(address));
+  return RunPtr::unsafe_reclaim_from_nonowning(reinterpret_cast<EagerRun*>(address));
 }
 
-template <typename AnyRun>
-void abandon(const c10::intrusive_ptr<AnyRun>& run) {
-  run->call.abandon();
-}
+void abandon(const RunPtr& self) { self->run->abandon(); }
 
-template <typename AnyRun>
-void put_manifest_of(const c10::intrusive_ptr<AnyRun>& run, const std::string& class_name,
-                     const std::string& text) {
-  const module::CallParts& parts = run->call.parts();
-  module::put_manifest(parts.scope, class_name, parts.method, text);
-}
-
-template <typename AnyRun>
-torch::class_<AnyRun> run_class(torch::Library& m, const std::string& name) {
-  return m.class_<AnyRun>(name)
-      .def("restart", &restart<AnyRun>)
-      .def("finish", &finish_run_of<AnyRun>)
-      .def("outcome", &outcome_of<AnyRun>)
-      .def("abandon", &abandon<AnyRun>)
-      .def("put_manifest", &put_manifest_of<AnyRun>);
+void put_manifest(const RunPtr& self, const std::string& class_name, const std::string& text) {
+  const module::CallParts& parts = self->run->parts();
+  module::put_manifest(*parts.cache, parts.scope, class_name, parts.method, text);
 }
 
 }  // namespace
@@ -258,24 +242,23 @@ void register_eager(torch::Library& m) {
       .def_static("refresh", &refresh_watch)
       .def("address", &address_of_watch)
       .def("digests", &Watch::digests);
-  run_class<Run>(m, "Run")
+  m.class_<EagerRun>("Run")
       .def_static("begin", &begin_call)
+      .def_static("begin_rows", &begin_rows_call)
       .def_static("bypass", &bypass_call)
+      .def_static("bypass_rows", &bypass_rows)
+      .def_static("refuse_rows", &refuse_rows)
       .def_static("at", &run_at)
       .def_static("take_result", &take_result)
-      .def_static("library_calls_address", &library_calls_address);
-  run_class<RowsRun>(m, "RowsRun")
-      .def_static("begin", &begin_rows_call)
-      .def_static("bypass", &bypass_rows)
-      .def_static("refuse_rows", &refuse_rows)
-      .def_static("next_rows", &next_rows)
-      .def_static("next_check", &next_check)
+      .def_static("library_calls_address", &library_calls_address)
+      .def_static("next_step", &next_step)
+      .def("restart", &restart)
+      .def("finish", &finish_eager_run)
       .def("finish_check", &finish_check)
-      .def("next_trial", &next_trial)
-      .def("finish_trial", &finish_trial)
-      .def("gives_own_result",
-           [](const c10::intrusive_ptr<RowsRun>& run) { return run->call.gives_own_result(); })
-      .def("rows", &rows_of_run);
+      .def("value", &value_of)
+      .def("outcome", &outcome_of)
+      .def("abandon", &abandon)
+      .def("put_manifest", &put_manifest);
   define(m, "_stepped(Tensor[] tensors) -> ()", &module::note_optimizer_step);
   define(m,
          "_one_row_of_length(Tensor tensor, int row, int longest, int length, bool is_left) "

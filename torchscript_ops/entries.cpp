@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -21,7 +22,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache.h"
-#include "module/call/batch_keys.h"
+#include "module/call/call_keys.h"
+#include "module/call/current_cache.h"
 #include "module/call/row_proof.h"
 #include "module/call/samples.h"
 #include "registration.h"
@@ -37,22 +39,29 @@ using cache::Cache;
 using cache::Counter;
 using cache::Form;
 
+cache::Keys keys_of(Cache& cache, const std::string& scope, const std::string_view& key) {
+  return module::sample_keys(cache.configuration(), scope,
+                             std::span<const std::string_view>(&key, 1));
+}
+
 std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string& key) {
   check_scope("cache::lookup", scope);
   check_key("cache::lookup", key);
-  Cache& cache = Cache::instance();
-  const cache::Mode mode = cache.mode();
+  const cache::CachePtr cache = module::current_cache();
+  const cache::Mode mode = cache->mode();
   if (!may_read(mode) || always_runs(mode)) return {false, at::empty({0})};
-  const auto session = cache.session();
-  const cache::Request request{module::sample_context(*session, scope), key, {}};
-  // Only what a server has is kept: a look-up makes no directory.
-  const bool keeps = may_write(mode) && !session->settings().remote.empty();
-  const auto entry = session->lookup_at_once(request, keeps);
-  if (entry == nullptr) {
-    cache.counters().add(scope, Counter::kMisses);
+  const cache::Keys keys = keys_of(*cache, scope, key);
+  cache::LookupOptions options;
+  options.reads_values = true;
+  // Only what a server has is stored: a lookup makes no directory.
+  options.may_write = may_write(mode) && !keys.configuration->settings.remote.empty();
+  const cache::Found found = cache->lookup(keys, options);
+  if (!found.is_found(0)) {
+    cache->counters().add(scope, Counter::kMisses);
     return {false, at::empty({0})};
   }
-  const auto& value = static_cast<const tensor::WholeValue&>(*entry->value);
+  cache->count_hits(keys, found, may_write(mode));
+  const auto& value = static_cast<const tensor::WholeValue&>(*found.entry(0)->value);
   TORCH_CHECK(value.is_lone_tensor(), "cache::lookup: what is stored under scope '", scope,
               "' and key '", key, "' is a structured value, and no Tensor");
   return {true, value.hand_out_tensor(std::nullopt)};
@@ -61,7 +70,7 @@ std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string&
 at::Tensor store(const std::string& scope, const std::string& key, const at::Tensor& value) {
   check_scope("cache::store", scope);
   check_key("cache::store", key);
-  Cache& cache = Cache::instance();
+  Cache& cache = *module::current_cache();
   if (!may_write(cache.mode())) return value;
   if (value.requires_grad()) {
     cache.counters().add(scope, Counter::kBypassedGrad);
@@ -75,32 +84,29 @@ at::Tensor store(const std::string& scope, const std::string& key, const at::Ten
              std::string("cache::store: a value is not stored: it is ") + why);
     return value;
   }
-  const auto session = cache.session();
-  session->store({module::sample_context(*session, scope), key, {}},
-                 std::make_shared<const cache::Entry>(cache::Entry{
-                     tensor::WholeValue::copy_of({tensor::Node{}, {value}, {}}, std::nullopt,
-                                                 session->settings().dtype),
-                     /*signature=*/"", /*run_us=*/std::nullopt}),
-                 /*replaces=*/true);
+  const cache::Keys keys = keys_of(cache, scope, key);
+  const cache::EntryPtr entry = std::make_shared<const cache::Entry>(
+      cache::Entry{tensor::WholeValue::copy_of({tensor::Node{}, {value}, {}}, std::nullopt,
+                                               keys.configuration->settings.dtype),
+                   /*signature=*/"", /*run_us=*/std::nullopt});
+  cache.store(keys, std::span<const cache::EntryPtr>(&entry, 1), {/*replaces=*/true});
   return value;
 }
 
 bool contains(const std::string& scope, const std::string& key) {
   check_scope("cache::contains", scope);
   check_key("cache::contains", key);
-  Cache& cache = Cache::instance();
-  if (!may_read(cache.mode())) return false;
-  const auto session = cache.session();
-  return session->contains({module::sample_context(*session, scope), key, {}});
+  Cache& cache = *module::current_cache();
+  return may_read(cache.mode()) && cache.contains(keys_of(cache, scope, key));
 }
 
-void flush() { Cache::instance().flush(); }
+void flush() { module::current_cache()->flush(); }
 
 std::int64_t clear_entries(const store::ClearFilter& filter, const std::string& tier) {
-  const std::int64_t removed = Cache::instance().clear(filter, parse_tier(tier));
+  const std::int64_t removed = module::current_cache()->clear(filter, parse_tier(tier));
   // The name of a scope that was cleared may get another meaning.
   if (filter.key_prefix.empty() && filter.older_than_us == 0) {
-    module::forget_row_proofs(*Cache::instance().session(), filter.scope);
+    module::forget_row_proofs(module::CallParts(), filter.scope);
   }
   return removed;
 }
@@ -128,24 +134,29 @@ constexpr const char* kPlace = "cache::place";
 // How many of the distinct keys have an entry of `method`, one value for the key or one row, as the
 // calling thread's autocast state addresses it. What only the directory has is brought into memory
 // in the background. 0 where the mode may not read.
-std::int64_t prefetch_keys(const std::string& scope, const module::BatchKeys& keys,
+std::int64_t prefetch_keys(const std::string& scope, const module::CallKeys& keys,
                            const std::string& method) {
   check_scope(kPrefetch, scope);
-  Cache& cache = Cache::instance();
+  Cache& cache = *module::current_cache();
   if (keys.rows() == 0 || !may_read(cache.mode())) return 0;
-  const auto session = cache.session();
-  std::vector<bool> is_there(keys.distinct().size(), false);
+  const cache::ConfigurationPtr configuration = cache.configuration();
+  std::vector<bool> are_there(keys.size(), false);
   const auto bring = [&](Form form, const std::string& arguments) {
-    const auto context = cache::make_context({session->settings().name_space, scope, method, form,
-                                              arguments, tensor::arithmetic_state()});
-    session->prefetch(context, form, keys.distinct(), is_there);
+    cache::Keys asked(cache::make_context({configuration->settings.name_space, scope, method, form,
+                                           arguments, tensor::arithmetic_state()}),
+                      keys.distinct());
+    asked.configuration = configuration;
+    asked.form = form;
+    std::vector<bool> are_of_form(keys.size(), false);
+    cache.prefetch(asked, are_of_form);
+    for (std::size_t i = 0; i < keys.size(); ++i) are_there[i] = are_there[i] || are_of_form[i];
   };
   bring(Form::kRow, "");
   bring(Form::kWhole, "");
   for (const auto part : {tensor::TruePart::kFirst, tensor::TruePart::kLast}) {
     bring(Form::kRow, tensor::arguments_of_padded("", part));  // rows of their own length
   }
-  return std::count(is_there.begin(), is_there.end(), true);
+  return std::count(are_there.begin(), are_there.end(), true);
 }
 
 std::int64_t prefetch(const std::string& scope, const std::vector<std::string>& keys,
@@ -156,7 +167,7 @@ std::int64_t prefetch(const std::string& scope, const std::vector<std::string>& 
     check_key(kPrefetch, key);
     texts.emplace_back(key);
   }
-  return prefetch_keys(scope, module::BatchKeys(texts), method);
+  return prefetch_keys(scope, module::CallKeys(texts), method);
 }
 
 std::int64_t prefetch_ids(const std::string& scope, const at::Tensor& ids,
@@ -170,11 +181,15 @@ std::string place(const std::string& scope, const std::string& place) {
   check_scope(kPlace, scope);
   auto parsed = tensor::parse_place(place);
   check_ok(kPlace, parsed.status());
-  Cache::instance().place(scope, parsed.value());
+  module::current_cache()->place(scope, parsed.value());
   return tensor::place_name(parsed.value());
 }
 
-struct Samples : torch::CustomClassHolder {};
+// When the look-up of samples began that are computed and stored then.
+struct Samples : torch::CustomClassHolder {
+  cache::Generation begun;
+};
+using SamplesPtr = c10::intrusive_ptr<Samples>;
 
 using Keys = c10::List<std::string>;
 
@@ -184,18 +199,17 @@ module::SampleNames names_of(const std::string& scope, const std::string& class_
   return {scope, class_name};
 }
 
-module::BatchKeys distinct_keys(const Keys& keys, const std::string& class_name) {
-  module::BatchKeys checked = checked_keys(class_name.c_str(), at::IValue(keys));
+module::CallKeys distinct_keys(const Keys& keys, const std::string& class_name) {
+  module::CallKeys checked = checked_keys(class_name.c_str(), at::IValue(keys));
   TORCH_CHECK(checked.repeated().empty(), class_name, ": a key comes twice");
   return checked;
 }
 
-// -> (is_off, missing, values): the places of keys that are not there, and a value or None for each
-// key.
-std::tuple<bool, c10::List<std::int64_t>, at::IValue> look_up(const std::string& scope,
-                                                              const std::string& class_name,
-                                                              const Keys& keys) {
-  const module::BatchKeys checked = distinct_keys(keys, class_name);
+// -> (is_off, missing, values, begun): the places of keys that are not there, a value or None for
+// each key, and what keep() takes.
+std::tuple<bool, c10::List<std::int64_t>, at::IValue, SamplesPtr> look_up(
+    const std::string& scope, const std::string& class_name, const Keys& keys) {
+  const module::CallKeys checked = distinct_keys(keys, class_name);
   module::SamplesFound found =
       module::look_up_samples(names_of(scope, class_name), checked.distinct());
   c10::List<std::int64_t> missing;
@@ -207,17 +221,21 @@ std::tuple<bool, c10::List<std::int64_t>, at::IValue> look_up(const std::string&
       missing.push_back(static_cast<std::int64_t>(i));
     }
   }
-  return {found.is_off, std::move(missing), c10::ivalue::Tuple::create(std::move(values))};
+  auto begun = c10::make_intrusive<Samples>();
+  begun->begun = std::move(found.begun);
+  return {found.is_off, std::move(missing), c10::ivalue::Tuple::create(std::move(values)),
+          std::move(begun)};
 }
 
-void keep(const std::string& scope, const std::string& class_name, const Keys& keys,
-          const at::IValue& values, const std::vector<std::int64_t>& run_us) {
-  const module::BatchKeys checked = distinct_keys(keys, class_name);
+void keep(const SamplesPtr& begun, const std::string& scope, const std::string& class_name,
+          const Keys& keys, const at::IValue& values, const std::vector<std::int64_t>& run_us) {
+  const module::CallKeys checked = distinct_keys(keys, class_name);
   std::vector<tensor::Flat> flat;
   for (const at::IValue& value : values.toTupleRef().elements()) {
     flat.push_back(tensor::flatten_tagged(value));
   }
-  module::keep_samples(names_of(scope, class_name), checked.distinct(), flat, run_us);
+  module::store_samples(names_of(scope, class_name), begun->begun, checked.distinct(), flat,
+                        run_us);
 }
 
 }  // namespace

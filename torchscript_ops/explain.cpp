@@ -12,6 +12,7 @@
 
 #include "arguments.h"
 #include "cache/cache.h"
+#include "module/call/current_cache.h"
 #include "module/call/dry_run.h"
 #include "module/call/manifest.h"
 #include "registration.h"
@@ -23,7 +24,8 @@ namespace {
 struct Explain : torch::CustomClassHolder {};
 
 c10::List<std::string> scopes_of_class(const std::string& class_name, const std::string& method) {
-  return c10::List<std::string>(module::scopes_of_class(class_name, method));
+  return c10::List<std::string>(
+      module::scopes_of_class(*module::current_cache(), class_name, method));
 }
 
 module::DryRun dry_run_of(module::CallParts parts, const at::IValue& input, const at::IValue& key,
@@ -33,7 +35,7 @@ module::DryRun dry_run_of(module::CallParts parts, const at::IValue& input, cons
     return module::dry_run(std::move(parts), {std::string_view(key.toStringRef())}, {}, input,
                            params_grad_pattern);
   }
-  const module::BatchKeys keys = checked_keys("modcache.explain", key);
+  const module::CallKeys keys = checked_keys("modcache.explain", key);
   tensor::check_rows(input, static_cast<std::int64_t>(keys.rows()));
   std::vector<std::size_t> rows;
   rows.reserve(keys.distinct().size());
@@ -82,7 +84,7 @@ EntryFacts dry_run(const std::string& scope, const std::string& method, const at
 
 // Returns whether verify_share has switched the scope off in this process.
 bool is_switched_off(const std::string& scope) {
-  return cache::Cache::instance().session()->is_switched_off(scope);
+  return module::current_cache()->is_switched_off(scope);
 }
 
 }  // namespace
@@ -91,7 +93,10 @@ void register_explain(torch::Library& m) {
   m.class_<Explain>("Explain")
       .def_static("dry_run", &dry_run)
       .def_static("is_switched_off", &is_switched_off)
-      .def_static("manifest", &module::manifest_of)
+      .def_static("manifest",
+                  [](const std::string& scope) {
+                    return module::manifest_of(*module::current_cache(), scope);
+                  })
       .def_static("scopes_of_class", &scopes_of_class);
 }
 

@@ -45,13 +45,13 @@ bool register_once() {
             "' stays unused; load one of them only");
     return false;
   }
-  cache::Cache::set_value_format(kStoredFormat);
+  cache::set_value_format(kStoredFormat);
   // Never destroyed: models may run while the process exits.
   static auto& library =
       *new torch::Library(torch::Library::DEF, "cache", /*k=*/{}, __FILE__, __LINE__);
   for (const auto register_family :
        {register_lookup_or_run, register_scripted, register_lowering, register_model_files,
-        register_entries, register_settings, register_content_keys, register_eager,
+        register_entries, register_settings, register_caches, register_content_keys, register_eager,
         register_explain, register_log_reader, register_triton, register_exported}) {
     register_family(library);
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "module/call/current_cache.h"
 #include "needs_torchscript.h"
 #include "registration.h"
 
@@ -12,11 +13,10 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
-#include <vector>
+#include <cstddef>
+#include <optional>
 
 #include "arguments.h"
-#include "module/call/module_run.h"
 #include "module/file/file_call.h"
 #include "module/scripted/scripted.h"
 
@@ -25,45 +25,18 @@ namespace {
 
 using module::Want;
 
+constexpr std::size_t kPlainArguments = 5;
+constexpr std::size_t kPaddedArguments = 7;
+
 const char* name_of(Want want) {
   return want == Want::kTensor ? "cache::lookup_or_run" : "cache::lookup_or_run_any";
 }
 
-// The stack's last five: module, input, key or keys, scope, method.
-module::ScriptedCall call_on(const Stack& stack, Want want) {
-  const auto arguments = last(stack, 5);
-  const std::string& scope = arguments[3].toStringRef();
-  if (!scope.empty()) check_scope(name_of(want), scope);
-  return {arguments[0], arguments[1], scope, arguments[4].toStringRef(), want};
-}
-
-void one_key(Stack* stack, Want want) {
-  const std::string& key = last(*stack, 5)[2].toStringRef();
-  check_key(name_of(want), key);
-  module::ScriptedCall call = call_on(*stack, want);
-  call.mode = module::mode_of_call(1);
-  if (call.mode == cache::Mode::kOff) {
-    module::run_method(*stack, 5, call.method, want);
-    return;
-  }
-  at::IValue result = module::lookup_or_run(call, key);
-  replace(*stack, 5, std::move(result));
-}
-
-// A list whose elements are what one row is.
-at::IValue list_of(std::vector<at::IValue> rows) {
-  const bool are_tensors =
-      std::all_of(rows.begin(), rows.end(), [](const at::IValue& row) { return row.isTensor(); });
-  c10::impl::GenericList list(are_tensors ? c10::TypePtr(c10::TensorType::get())
-                                          : c10::TypePtr(c10::AnyType::get()));
-  for (at::IValue& row : rows) list.push_back(std::move(row));
-  return list;
-}
-
-void key_per_row(Stack* stack, Want want) {
-  module::BatchKeys keys = checked_keys(name_of(want), last(*stack, 5)[2]);
-  module::Rows rows = module::lookup_or_run_rows(call_on(*stack, want), std::move(keys));
-  replace(*stack, 5, value_of(std::move(rows)));
+// `key`: a text, or the keys of rows. Borrows a text.
+module::CallKeys keys_of(const char* op, const at::IValue& key) {
+  if (!key.isString()) return checked_keys(op, key);
+  check_key(op, key.toStringRef());
+  return module::CallKeys::whole(key.toStringRef());
 }
 
 // `arguments`: module or path, input, keys, mask, pad_value, and others.
@@ -74,75 +47,59 @@ std::optional<tensor::RowPadding> padding_on(const char* op, std::size_t rows,
   return checked_padding(op, rows, {mask, no_lengths, 0, arguments[4].toDouble()});
 }
 
-// The stack's last seven: module, input, keys, mask, pad_value, scope, method.
-void key_per_padded_row(Stack* stack, Want want) {
-  const auto arguments = last(*stack, 7);
-  const std::string& scope = arguments[5].toStringRef();
+// The stack's last `count`: module, input, key or keys, (mask, pad_value,) scope, method.
+void call_module(Stack* stack, std::size_t count, Want want) {
+  const auto arguments = last(*stack, count);
+  const std::string& scope = arguments[count - 2].toStringRef();
+  module::CallKeys keys = keys_of(name_of(want), arguments[2]);
   if (!scope.empty()) check_scope(name_of(want), scope);
-  module::BatchKeys keys = checked_keys(name_of(want), arguments[2]);
-  module::ScriptedCall call{arguments[0], arguments[1], scope, arguments[6].toStringRef(), want};
-  call.padding = padding_on(name_of(want), keys.rows(), arguments);
-  module::Rows rows = module::lookup_or_run_rows(call, std::move(keys));
-  replace(*stack, 7, value_of(std::move(rows)));
+  module::ScriptedCall call{arguments[0], arguments[1], scope, arguments[count - 1].toStringRef(),
+                            want};
+  call.cache = module::current_cache();
+  call.mode = call.cache->mode();
+  if (call.mode == cache::Mode::kOff && keys.is_whole()) {
+    call.cache->counters().add(cache::Counter::kBypassedOff);
+    return module::run_method(*stack, count, call.method, want);
+  }
+  if (count > kPlainArguments) call.padding = padding_on(name_of(want), keys.rows(), arguments);
+  at::IValue result = module::lookup_or_run(call, std::move(keys));
+  replace(*stack, count, std::move(result));
 }
 
-}  // namespace
-
-at::IValue value_of(module::Rows rows) {
-  return rows.apart.has_value() ? list_of(*std::move(rows.apart)) : std::move(rows.together);
+void lookup_or_run(const c10::OperatorHandle&, Stack* stack) {
+  call_module(stack, kPlainArguments, Want::kTensor);
 }
-
-namespace {
-
-void lookup_or_run(const c10::OperatorHandle&, Stack* stack) { one_key(stack, Want::kTensor); }
-void lookup_or_run_rows(const c10::OperatorHandle&, Stack* stack) {
-  key_per_row(stack, Want::kTensor);
+void lookup_or_run_any(const c10::OperatorHandle&, Stack* stack) {
+  call_module(stack, kPlainArguments, Want::kAny);
 }
-void lookup_or_run_any(const c10::OperatorHandle&, Stack* stack) { one_key(stack, Want::kAny); }
-void lookup_or_run_any_rows(const c10::OperatorHandle&, Stack* stack) {
-  key_per_row(stack, Want::kAny);
-}
-
 void lookup_or_run_padded(const c10::OperatorHandle&, Stack* stack) {
-  key_per_padded_row(stack, Want::kTensor);
+  call_module(stack, kPaddedArguments, Want::kTensor);
 }
 void lookup_or_run_any_padded(const c10::OperatorHandle&, Stack* stack) {
-  key_per_padded_row(stack, Want::kAny);
+  call_module(stack, kPaddedArguments, Want::kAny);
 }
 
 constexpr const char* kFileOp = "cache::lookup_or_run_file";
 
-// `arguments`: path, input, and others; scope and method are the last.
-module::FileCall file_call_of(c10::ArrayRef<at::IValue> arguments) {
+void call_file(Stack* stack, std::size_t count) {
+  const auto arguments = last(*stack, count);
   TORCH_CHECK_VALUE(!arguments[0].toStringRef().empty(), kFileOp,
                     ": path is an empty string; name a TorchScript file");
-  const std::string& scope = arguments[arguments.size() - 2].toStringRef();
+  module::CallKeys keys = keys_of(kFileOp, arguments[2]);
+  const std::string& scope = arguments[count - 2].toStringRef();
   if (!scope.empty()) check_scope(kFileOp, scope);
-  return {arguments[0].toStringRef(), arguments[1], scope, arguments.back().toStringRef()};
+  module::FileCall call{arguments[0].toStringRef(), arguments[1], scope,
+                        arguments[count - 1].toStringRef()};
+  if (count > kPlainArguments) call.padding = padding_on(kFileOp, keys.rows(), arguments);
+  at::IValue result = module::lookup_or_run_file(call, std::move(keys));
+  replace(*stack, count, std::move(result));
 }
 
 void lookup_or_run_file(const c10::OperatorHandle&, Stack* stack) {
-  const std::string& key = last(*stack, 5)[2].toStringRef();
-  check_key(kFileOp, key);
-  at::IValue result = module::lookup_or_run_file(file_call_of(last(*stack, 5)), key);
-  replace(*stack, 5, std::move(result));
+  call_file(stack, kPlainArguments);
 }
-
-void lookup_or_run_file_rows(const c10::OperatorHandle&, Stack* stack) {
-  module::BatchKeys keys = checked_keys(kFileOp, last(*stack, 5)[2]);
-  module::Rows rows =
-      module::lookup_or_run_file_rows(file_call_of(last(*stack, 5)), std::move(keys));
-  replace(*stack, 5, value_of(std::move(rows)));
-}
-
-// The stack's last seven: path, input, keys, mask, pad_value, scope, method.
 void lookup_or_run_file_padded(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = last(*stack, 7);
-  module::BatchKeys keys = checked_keys(kFileOp, arguments[2]);
-  module::FileCall call = file_call_of(arguments);
-  call.padding = padding_on(kFileOp, keys.rows(), arguments);
-  module::Rows rows = module::lookup_or_run_file_rows(call, std::move(keys));
-  replace(*stack, 7, value_of(std::move(rows)));
+  call_file(stack, kPaddedArguments);
 }
 
 }  // namespace
@@ -153,48 +110,33 @@ void lookup_or_run_file_padded(const c10::OperatorHandle&, Stack* stack) {
 namespace modcache::ops {
 namespace {
 
-template <BoxedKernel* one_key, BoxedKernel* key_per_row>
+template <BoxedKernel* kernel, BoxedKernel* padded>
 void define_overloads(torch::Library& m, const std::string& name, const std::string& result,
                       const std::string& module = "Any module") {
-  const auto schema = [&](const char* overload, const char* keys) {
-    return name + overload + "(" + module + ", Any input, " + keys +
-           ", *, str scope=\"\", str method=\"forward\") -> " + result;
+  const auto schema = [&](const char* overload, const char* keys, const char* padding = "") {
+    return name + overload + "(" + module + ", Any input, " + keys + ", *, " + padding +
+           "str scope=\"\", str method=\"forward\") -> " + result;
   };
-  define(m, schema("", "str key"), boxed<one_key>());
-  define(m, schema(".keys", "str[] keys"), boxed<key_per_row>());
-  define(m, schema(".ids", "Tensor ids"), boxed<key_per_row>());
-}
-
-// Rows of their own length.
-template <BoxedKernel* key_per_row>
-void define_padded(torch::Library& m, const std::string& name, const std::string& result,
-                   const std::string& module = "Any module") {
-  for (const auto& [overload, keys] :
-       {std::pair(".keys_mask", "str[] keys"), std::pair(".ids_mask", "Tensor ids")}) {
-    define(m,
-           name + overload + "(" + module + ", Any input, " + keys +
-               ", *, Tensor mask, float pad_value=0., str scope=\"\", str method=\"forward\") -> " +
-               result,
-           boxed<key_per_row>());
-  }
+  constexpr const char* kPadding = "Tensor mask, float pad_value=0., ";
+  define(m, schema("", "str key"), boxed<kernel>());
+  define(m, schema(".keys", "str[] keys"), boxed<kernel>());
+  define(m, schema(".ids", "Tensor ids"), boxed<kernel>());
+  define(m, schema(".keys_mask", "str[] keys", kPadding), boxed<padded>());
+  define(m, schema(".ids_mask", "Tensor ids", kPadding), boxed<padded>());
 }
 
 }  // namespace
 
 void register_lookup_or_run(torch::Library& m) {
   define_overloads<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run),
-                   &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_rows)>(m, "lookup_or_run", "Tensor");
+                   &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_padded)>(m, "lookup_or_run",
+                                                                       "Tensor");
   define_overloads<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_any),
-                   &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_any_rows)>(m, "lookup_or_run_any",
-                                                                         "Any");
+                   &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_any_padded)>(m, "lookup_or_run_any",
+                                                                           "Any");
   define_overloads<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_file),
-                   &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_file_rows)>(m, "lookup_or_run_file",
-                                                                          "Tensor", "str path");
-  define_padded<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_padded)>(m, "lookup_or_run", "Tensor");
-  define_padded<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_any_padded)>(m, "lookup_or_run_any",
-                                                                        "Any");
-  define_padded<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_file_padded)>(m, "lookup_or_run_file",
-                                                                         "Tensor", "str path");
+                   &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_file_padded)>(m, "lookup_or_run_file",
+                                                                            "Tensor", "str path");
 }
 
 }  // namespace modcache::ops

@@ -23,7 +23,6 @@ namespace modcache::ops {
 namespace {
 
 using module::LoweredCall;
-using module::LoweredRowsCall;
 
 using Identity = std::tuple<std::string, std::int64_t, std::int64_t>;
 
@@ -89,28 +88,17 @@ void held(const c10::OperatorHandle&, Stack* stack) {
 
 void lowered_call(const c10::OperatorHandle&, Stack* stack) {
   const auto held = held_by(*stack);
-  const std::string& key = held[1].toStringRef();
-  check_key("cache::lookup_or_run", key);
-  replace(*stack, kArguments, c10::make_intrusive<LoweredCall>(constants_of(*stack), held[0], key));
-}
-
-void lowered_rows_call(const c10::OperatorHandle&, Stack* stack) {
-  const auto held = held_by(*stack);
-  module::BatchKeys keys = checked_keys("cache::lookup_or_run", held[1]);
+  constexpr const char* kOp = "cache::lookup_or_run";
+  if (held[1].isString()) check_key(kOp, held[1].toStringRef());
+  module::CallKeys keys = held[1].isString() ? module::CallKeys::whole(held[1].toStringRef())
+                                             : checked_keys(kOp, held[1]);
   replace(*stack, kArguments,
-          c10::make_intrusive<LoweredRowsCall>(constants_of(*stack), held[0], std::move(keys)));
+          c10::make_intrusive<LoweredCall>(constants_of(*stack), held[0], std::move(keys)));
 }
 
 void begin_run(const c10::OperatorHandle&, Stack* stack) {
   const auto arguments = last(*stack, 3);
-  arguments[0].toCustomClass<LoweredCall>()->begin_run(
-      identity_of(arguments[1]).fingerprint, arguments[2].toCustomClass<module::Opaque>()->value);
-  drop(*stack, 3);
-}
-
-void begin_rows_run(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = last(*stack, 3);
-  const auto call = arguments[0].toCustomClass<LoweredRowsCall>();
+  const auto call = arguments[0].toCustomClass<LoweredCall>();
   replace(*stack, 3,
           call->begin_run(identity_of(arguments[1]).fingerprint,
                           arguments[2].toCustomClass<module::Opaque>()->value));
@@ -118,32 +106,18 @@ void begin_rows_run(const c10::OperatorHandle&, Stack* stack) {
 
 void finish_run(const c10::OperatorHandle&, Stack* stack) {
   const auto arguments = last(*stack, 4);
-  arguments[0].toCustomClass<LoweredCall>()->finish(
-      arguments[1].toCustomClass<module::Opaque>()->value,
-      {arguments[2].toInt(), arguments[3].toInt()});
-  drop(*stack, 4);
-}
-
-void finish_rows_run(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = last(*stack, 4);
-  const auto call = arguments[0].toCustomClass<LoweredRowsCall>();
+  const auto call = arguments[0].toCustomClass<LoweredCall>();
   call->finish_run(arguments[1].toCustomClass<module::Opaque>()->value,
                    {arguments[2].toInt(), arguments[3].toInt()});
   replace(*stack, 4, call->must_run());
 }
 
-void hit(const c10::OperatorHandle&, Stack* stack) {
-  replace(*stack, 1, last(*stack, 1)[0].toCustomClass<LoweredCall>()->hit());
+void value_of(const c10::OperatorHandle&, Stack* stack) {
+  replace(*stack, 1, last(*stack, 1)[0].toCustomClass<LoweredCall>()->value());
 }
 
-void rows_of(const c10::OperatorHandle&, Stack* stack) {
-  const auto call = last(*stack, 1)[0].toCustomClass<LoweredRowsCall>();
-  replace(*stack, 1, value_of(call->rows()));
-}
-
-bool is_hit(const c10::intrusive_ptr<LoweredCall>& call) { return call->is_hit(); }
-bool must_run(const c10::intrusive_ptr<LoweredRowsCall>& call) { return call->must_run(); }
-bool is_last_run(const c10::intrusive_ptr<LoweredRowsCall>& call) { return call->is_last_run(); }
+bool must_run(const c10::intrusive_ptr<LoweredCall>& call) { return call->must_run(); }
+bool is_last_run(const c10::intrusive_ptr<LoweredCall>& call) { return call->is_last_run(); }
 
 torch::jit::Module checked_module(const char* op, const at::IValue& module) {
   TORCH_CHECK_TYPE(module.isModule(), op,
@@ -170,10 +144,8 @@ void freeze(const c10::OperatorHandle&, Stack* stack) {
 void register_graph_operators(torch::Library& m) {
   m.class_<module::Opaque>("Held");
   m.class_<LoweredCall>("LoweredCall");
-  m.class_<LoweredRowsCall>("LoweredRowsCall");
   const std::string classes = "__torch__.torch.classes.cache.";
   const std::string call = "(" + classes + "LoweredCall call";
-  const std::string rows_call = "(" + classes + "LoweredRowsCall call";
   const std::string constants =
       "(str scope, (str, int, int) identity, str method, str class_name, " + classes +
       "Held arguments, bool is_any) -> " + classes;
@@ -191,17 +163,11 @@ void register_graph_operators(torch::Library& m) {
   define(m, "_state(Any attributes, Any call, int moment) -> int", boxed<&state_kernel>(), kPure);
 
   define(m, "_lowered_call" + constants + "LoweredCall", boxed<&lowered_call>());
-  define(m, "_is_hit" + call + ") -> bool", &is_hit);
-  define(m, "_hit" + call + ") -> Any", boxed<&hit>());
-  define(m, "_begin_run" + call + begin + ") -> ()", boxed<&begin_run>());
-  define(m, "_finish_run" + call + run + "()", boxed<&finish_run>());
-
-  define(m, "_lowered_rows_call" + constants + "LoweredRowsCall", boxed<&lowered_rows_call>());
-  define(m, "_must_run" + rows_call + ") -> bool", &must_run);
-  define(m, "_begin_rows_run" + rows_call + begin + ") -> Any", boxed<&begin_rows_run>());
-  define(m, "_finish_rows_run" + rows_call + run + "bool", boxed<&finish_rows_run>());
-  define(m, "_is_last_run" + rows_call + ") -> bool", &is_last_run);
-  define(m, "_rows_of" + rows_call + ") -> Any", boxed<&rows_of>());
+  define(m, "_must_run" + call + ") -> bool", &must_run);
+  define(m, "_begin_run" + call + begin + ") -> Any", boxed<&begin_run>());
+  define(m, "_finish_run" + call + run + "bool", boxed<&finish_run>());
+  define(m, "_is_last_run" + call + ") -> bool", &is_last_run);
+  define(m, "_value_of" + call + ") -> Any", boxed<&value_of>());
 }
 
 }  // namespace

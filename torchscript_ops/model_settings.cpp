@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "cache/cache.h"
 #include "fs/posix_file_system.h"
+#include "module/call/current_cache.h"
 
 namespace modcache::ops {
 namespace {
@@ -119,7 +120,7 @@ bool is_decided(const std::vector<ConfiguredModel>& models, const std::string& f
 }  // namespace
 
 std::int64_t load_model(const std::string& model_dir) {
-  Cache& cache = Cache::instance();
+  Cache& cache = *module::current_cache();
   cache.settings();  // reads the environment, which says how much is logged
   const std::string file = std::filesystem::path(model_dir) / kFileName;
   auto read = options_of(model_dir);
@@ -156,7 +157,7 @@ void unload_model(std::int64_t model) {
     if (found == loaded.models.end()) return;
     loaded.models.erase(found);
   }
-  Cache::instance().flush();
+  module::current_cache()->flush();
 }
 
 }  // namespace modcache::ops

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "module/watch/watched_contents.h"
+#include "module/watch/tensor_watch.h"
 #include "registration.h"
 
 namespace modcache::ops {
@@ -34,7 +34,7 @@ inline void refuse(const c10::OperatorHandle& op, Stack*) {
 #endif
 
 // Returns the weights that the fingerprint of a TorchScript module was made from.
-std::shared_ptr<const module::WatchedContents> weights_of_scripted(const at::IValue& module,
-                                                                   const std::string& method);
+std::shared_ptr<const module::TensorWatch> weights_of_scripted(const at::IValue& module,
+                                                               const std::string& method);
 
 }  // namespace modcache::ops

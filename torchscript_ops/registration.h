@@ -41,6 +41,7 @@ std::int64_t library_calls_address();
 // thrown. Throws where there is none.
 at::IValue take_result();
 
+void register_caches(torch::Library& m);
 void register_content_keys(torch::Library& m);
 void register_eager(torch::Library& m);
 void register_entries(torch::Library& m);

@@ -56,16 +56,16 @@ std::tuple<bool, at::IValue> scripted_rows(const ScriptedPtr& module, const at::
                                            const std::optional<at::Tensor>& mask,
                                            const std::optional<at::Tensor>& lengths,
                                            std::int64_t longest, double pad_value) {
-  module::BatchKeys keys = checked_keys(kLookupOrRunScripted, texts, ids);
+  module::CallKeys keys = checked_keys(kLookupOrRunScripted, texts, ids);
   if (!scope.empty()) check_scope("cache::lookup_or_run_any", scope);
   const at::IValue object(living(*module));
   module::ScriptedCall call{object, input, scope, method, module::Want::kAny};
   call.is_ragged = longest < 0;
   call.padding = checked_padding(kLookupOrRunScripted, keys.rows(),
                                  {mask, lengths, std::max<std::int64_t>(longest, 0), pad_value});
-  module::Rows rows = module::lookup_or_run_rows(call, std::move(keys));
-  const bool are_apart = rows.apart.has_value();
-  return {are_apart, value_of(std::move(rows))};
+  bool are_apart = false;
+  at::IValue value = module::lookup_or_run(call, std::move(keys), &are_apart);
+  return {are_apart, std::move(value)};
 }
 
 std::string describe(const ScriptedPtr& module, const std::string& scope, const std::string& method,
@@ -102,8 +102,8 @@ void register_scripted_class(torch::Library& m) {
 
 }  // namespace
 
-std::shared_ptr<const module::WatchedContents> weights_of_scripted(const at::IValue& module,
-                                                                   const std::string& method) {
+std::shared_ptr<const module::TensorWatch> weights_of_scripted(const at::IValue& module,
+                                                               const std::string& method) {
   return module::identity_of(module.toObject(), method)->fingerprint(module.toObject()).weights;
 }
 
@@ -130,8 +130,8 @@ void register_scripted_class(torch::Library& m) {
 
 }  // namespace
 
-std::shared_ptr<const module::WatchedContents> weights_of_scripted(const at::IValue&,
-                                                                   const std::string&) {
+std::shared_ptr<const module::TensorWatch> weights_of_scripted(const at::IValue&,
+                                                               const std::string&) {
   refuse_torchscript("modcache.lookup_or_run");
 }
 

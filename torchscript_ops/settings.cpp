@@ -11,6 +11,7 @@
 
 #include "arguments.h"
 #include "cache/cache.h"
+#include "module/call/current_cache.h"
 #include "registration.h"
 
 namespace modcache::ops {
@@ -23,37 +24,38 @@ using Counts = c10::Dict<std::string, std::int64_t>;
 void configure(const Options& options) {
   cache::Options given;
   for (const auto& option : options) given.emplace(option.key(), option.value());
-  check_ok("cache::configure", Cache::instance().configure(given));
+  check_ok("cache::configure", module::current_cache()->configure(given));
 }
 
 Options settings() {
   Options shown;
-  for (const auto& [name, value] : Cache::instance().settings()) shown.insert(name, value);
+  for (const auto& [name, value] : module::current_cache()->settings()) shown.insert(name, value);
   return shown;
 }
 
 Counts stats() {
   Counts counts;
-  for (const auto& [name, count] : Cache::instance().stats()) counts.insert(name, count);
+  for (const auto& [name, count] : module::current_cache()->stats()) counts.insert(name, count);
   return counts;
 }
 
-void reset_stats() { Cache::instance().reset_stats(); }
+void reset_stats() { module::current_cache()->reset_stats(); }
 
-std::string metrics() { return Cache::instance().metrics(); }
+std::string metrics() { return module::current_cache()->metrics(); }
 
 Counts bytes_by_scope() {
   Counts bytes;
-  for (const auto& [scope, count] : Cache::instance().bytes_by_scope()) bytes.insert(scope, count);
+  for (const auto& [scope, count] : module::current_cache()->bytes_by_scope())
+    bytes.insert(scope, count);
   return bytes;
 }
 
-void disable_memory_tier() { Cache::instance().disable_memory_tier(); }
+void disable_memory_tier() { module::current_cache()->disable_memory_tier(); }
 
 void set_mode(const std::string& mode) {
   auto parsed = cache::parse_mode(mode);
   check_ok("cache::set_mode", parsed.status());
-  Cache::instance().set_mode(parsed.value());
+  cache::default_cache()->set_mode(parsed.value());
 }
 
 // Combines `mode` into the calling thread's level; returns what leave_mode() takes to undo it, last
@@ -83,12 +85,12 @@ void follow_modes(const std::vector<std::string>& modes) {
 }
 
 // The effective one of the calling thread.
-std::string mode() { return std::string(cache::mode_name(Cache::instance().mode())); }
+std::string mode() { return std::string(cache::mode_name(module::current_cache()->mode())); }
 
 // Returns the modes of the process, the calling thread and the directory. If the first two leave
 // nothing to be cached, the directory is not asked, and is "on".
 std::tuple<std::string, std::string, std::string> mode_levels() {
-  Cache& cache = Cache::instance();
+  Cache& cache = *module::current_cache();
   const cache::Mode process = cache.process_mode();
   const cache::Mode thread = cache::thread_mode();
   const bool is_off = combine(process, thread) == cache::Mode::kOff;
@@ -98,7 +100,7 @@ std::tuple<std::string, std::string, std::string> mode_levels() {
 }
 
 // Sets it for the calling thread, and returns the previous value.
-bool store_all(bool stores_all) { return cache::Session::set_admits_all(stores_all); }
+bool store_all(bool stores_all) { return cache::Cache::set_admits_all(stores_all); }
 
 }  // namespace
 

@@ -36,8 +36,8 @@ Result<std::unique_ptr<ResponseCache>> ResponseCache::create(std::string_view co
   MODCACHE_ASSIGN_OR_RETURN(const auto options, parse_config(config));
   std::unique_ptr<ResponseCache> created(new ResponseCache);
   MODCACHE_RETURN_IF_ERROR(created->cache_.configure(options));
-  created->session_ = created->cache_.session();
-  const cache::Settings& settings = created->session_->settings();
+  created->configuration_ = created->cache_.configuration();
+  const cache::Settings& settings = created->configuration_->settings;
   cache::ContextParts parts;
   parts.name_space = settings.name_space;
   parts.scope = kScope;
@@ -67,28 +67,43 @@ ResponsePtr ResponseCache::lookup(std::string_view key) {
     if (ResponsePtr response = find(key, cache::may_write(mode))) return response;
   }
   count(Counter::kMisses);
-  miss_times_.note_miss(key, steady_us());
+  miss_times_.note_miss(key, steady_us(), cache_.begin_run(keys(key), cache::may_write(mode)));
   return nullptr;
 }
 
 ResponsePtr ResponseCache::find(std::string_view key, bool may_write) {
-  const cache::EntryPtr entry = session_->lookup_at_once(request(key), may_write);
-  if (entry == nullptr) return nullptr;
-  return std::static_pointer_cast<const Response>(entry->value);
+  const cache::Keys keys = this->keys(key);
+  cache::LookupOptions options;
+  options.may_write = may_write;
+  options.reads_values = true;
+  const cache::Found found = cache_.lookup(keys, options);
+  if (!found.is_found(0)) return nullptr;
+  cache_.count_hits(keys, found, may_write);
+  return std::static_pointer_cast<const Response>(found.entry(0)->value);
+}
+
+cache::Keys ResponseCache::keys(std::string_view key) const {
+  cache::Keys keys(context_, key);
+  keys.configuration = configuration_;
+  return keys;
 }
 
 std::optional<ResponseCache::Wanted> ResponseCache::wanted(std::string_view key,
                                                            std::size_t size_bytes) {
   const cache::Mode mode = cache_.mode();
-  const auto run_us = miss_times_.take(key, steady_us());
+  const auto missed = miss_times_.take(key, steady_us());
   // The miss was of an earlier request, whose model failed: this one was not looked up.
   if (mode == cache::Mode::kOff) return std::nullopt;
-  const Wanted wanted{key, mode, run_us};
-  if (run_us.has_value()) count(Counter::kRunUs, *run_us);
+  Wanted wanted{key, mode, std::nullopt, cache_.begin_run(keys(key), cache::may_write(mode))};
+  if (missed.has_value()) {
+    wanted.run_us = missed->run_us;
+    wanted.generation = missed->generation;
+    count(Counter::kRunUs, missed->run_us);
+  }
   if (mode == cache::Mode::kVerify) return wanted;
   if (!cache::may_write(mode)) return std::nullopt;
-  if (mode != cache::Mode::kRefresh && !session_->admits(request(key), {})) return std::nullopt;
-  const cache::Settings& settings = session_->settings();
+  if (mode != cache::Mode::kRefresh && !cache::Cache::admits(keys(key), 0, {})) return std::nullopt;
+  const cache::Settings& settings = configuration_->settings;
   if (size_bytes <= std::max(settings.memory_bytes, settings.disk_bytes)) return wanted;
   count(Counter::kNotKept);
   log_once(LogLevel::kWarning, "triton response too large",
@@ -107,15 +122,15 @@ void ResponseCache::insert(const Wanted& wanted, ResponsePtr response) {
     return;
   }
   if (wanted.mode == cache::Mode::kVerify) return compare(wanted.key, *response);
-  const auto entry = std::make_shared<const cache::Entry>(
+  const cache::EntryPtr entry = std::make_shared<const cache::Entry>(
       cache::Entry{std::move(response), /*signature=*/{}, wanted.run_us});
-  if (wanted.run_us.has_value()) session_->note_run(context_->scope, *wanted.run_us);
-  session_->store(request(wanted.key), entry,
-                  /*replaces=*/wanted.mode == cache::Mode::kRefresh);
+  if (wanted.run_us.has_value()) cache_.note_run(context_->scope, *wanted.run_us);
+  cache_.store(keys(wanted.key), std::span<const cache::EntryPtr>(&entry, 1),
+               {/*replaces=*/wanted.mode == cache::Mode::kRefresh, &wanted.generation});
 }
 
 void ResponseCache::compare(std::string_view key, const Response& fresh) {
-  const cache::EntryPtr stored = session_->peek(request(key));
+  const cache::EntryPtr stored = cache_.find_to_compare(keys(key));
   if (stored == nullptr) return;
   if (static_cast<const Response&>(*stored->value).payload() == fresh.payload()) return;
   count(Counter::kVerifyDifferences);
@@ -124,20 +139,20 @@ void ResponseCache::compare(std::string_view key, const Response& fresh) {
           "' is not what the model gave now. Was the model changed under its name and version?");
 }
 
-void MissTimes::note_miss(std::string_view key, std::int64_t now_us) {
+void MissTimes::note_miss(std::string_view key, std::int64_t now_us, cache::Generation generation) {
   const std::uint64_t hash = xxh3_64(key.data(), key.size());
   MutexLock lock(mutex_);
-  misses_[hash % kPlaces] = {hash, now_us};
+  misses_[hash % kPlaces] = {hash, now_us, std::move(generation)};
 }
 
-std::optional<std::int64_t> MissTimes::take(std::string_view key, std::int64_t now_us) {
+std::optional<MissTimes::Missed> MissTimes::take(std::string_view key, std::int64_t now_us) {
   const std::uint64_t hash = xxh3_64(key.data(), key.size());
   MutexLock lock(mutex_);
   Miss& miss = misses_[hash % kPlaces];
   if (miss.at_us == 0 || miss.key_hash != hash) return std::nullopt;
-  const std::int64_t ago_us = std::max<std::int64_t>(0, now_us - miss.at_us);
+  Missed missed{std::max<std::int64_t>(0, now_us - miss.at_us), std::move(miss.generation)};
   miss = {};
-  return ago_us;
+  return missed;
 }
 
 }  // namespace modcache::triton_cache

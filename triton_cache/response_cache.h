@@ -33,14 +33,20 @@ class MissTimes {
  public:
   static constexpr std::size_t kPlaces = 4096;
 
-  void note_miss(std::string_view key, std::int64_t now_us);
-  // Returns how long ago it was; nothing if the miss is not known. Forgets the key.
-  std::optional<std::int64_t> take(std::string_view key, std::int64_t now_us);
+  struct Missed {
+    std::int64_t run_us = 0;  // how long ago it was
+    cache::Generation generation;
+  };
+
+  void note_miss(std::string_view key, std::int64_t now_us, cache::Generation generation = {});
+  // Returns nullopt if the miss is not known. Forgets the key.
+  std::optional<Missed> take(std::string_view key, std::int64_t now_us);
 
  private:
   struct Miss {
     std::uint64_t key_hash = 0;
     std::int64_t at_us = 0;  // 0: none
+    cache::Generation generation;
   };
 
   Mutex mutex_;
@@ -71,7 +77,8 @@ class ResponseCache {
   struct Wanted {
     std::string_view key;
     cache::Mode mode = cache::Mode::kOff;
-    std::optional<std::int64_t> run_us;  // how long the response took; nothing: not known
+    std::optional<std::int64_t> run_us;  // how long the response took; nullopt: not known
+    cache::Generation generation;        // from when it was looked up
   };
   // Nothing: the response to this key would not be kept, which is counted where it is no matter of
   // the mode. Once for each response, before it is copied.
@@ -85,7 +92,7 @@ class ResponseCache {
  private:
   ResponseCache();
 
-  cache::Request request(std::string_view key) const { return {context_, key, /*signature=*/{}}; }
+  cache::Keys keys(std::string_view key) const;
   void count(cache::Counter counter, std::int64_t amount = 1) {
     cache_.counters().add(kScope, counter, amount);
   }
@@ -93,7 +100,7 @@ class ResponseCache {
   void compare(std::string_view key, const Response& fresh);
 
   cache::Cache cache_;
-  cache::SessionPtr session_;
+  cache::ConfigurationPtr configuration_;
   cache::ContextPtr context_;
   MissTimes miss_times_;
 };

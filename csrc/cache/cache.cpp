@@ -1,294 +1,363 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Cache: lookups, and storing results.
 #include "cache/cache.h"
 
-#include <cassert>
-#include <cstdlib>
+#include <algorithm>
+#include <array>
+#include <string>
 #include <utility>
-#include <vector>
 
-#include "base/fork.h"
 #include "base/log.h"
-#include "base/process_wide.h"
-#include "cache/context.h"
-#include "cache/metrics.h"
-#include "store/entry/scope_filter.h"
-#include "store/listing/listing.h"
 
 namespace modcache::cache {
 namespace {
 
-const ValueFormat* process_format = nullptr;
+Access access_of(bool may_write) { return may_write ? Access::kWrite : Access::kRead; }
 
-const ValueFormat& format_of_process() {
-  assert(process_format != nullptr);
-  return *process_format;
-}
-
-// Entries that are still queued are committed by close(), which runs at exit.
-struct CacheOfProcess : ProcessWide<CacheOfProcess> {
-  CacheOfProcess() {
-    std::atexit([] { Cache::instance().close(); });
-  }
-
-  Cache cache{format_of_process()};
-};
+thread_local bool admits_all_here = false;
 
 }  // namespace
 
-void Cache::set_value_format(const ValueFormat& format) { process_format = &format; }
-
-Cache& Cache::instance() { return CacheOfProcess::instance().cache; }
-
-Cache::Cache(const ValueFormat& format, fs::FileSystem& file_system, ConnectRemote connect_remote)
-    : format_(format),
-      file_system_(file_system),
-      connect_remote_(std::move(connect_remote)),
-      read_ahead_(format, places_,
-                  [this] { return may_read(combine(process_mode(), directory_mode())); }),
-      fork_registration_(hold_across_fork(mutex_)) {}
-
-Cache::~Cache() {
-  read_ahead_.stop();
-  stop_holding_across_fork(fork_registration_);
+Found Cache::lookup(const Keys& keys, const LookupOptions& options) {
+  Found found(keys.size());
+  const std::uint64_t completed_runs = in_flight_.completed_runs();
+  search(keys, options, found);
+  if (options.may_sample) sample_hits(keys, found);
+  if (options.will_run && found.has_missing()) enter_runs(keys, options, completed_runs, found);
+  return found;
 }
 
-SessionPtr Cache::session() {
-  MutexLock lock(mutex_);
-  return session_locked();
-}
-
-SessionPtr Cache::session_locked() {
-  if (session_ != nullptr) return session_;
-  std::vector<std::string> warnings;
-  Settings settings = settings_from_environment(warnings);
-  set_log_level(settings.log);
-  for (const auto& warning : warnings) log_once(LogLevel::kWarning, warning, warning);
-  int unknown = kModeUnknown;
-  mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
-  use_directory(settings);
-  forget_seen(settings.admission);
-  Tiers tiers = make_tiers(settings, tier_parts(settings));
-  session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
-  return session_;
-}
-
-void Cache::forget_seen(Admission admission) {
-  seen_ = admission == Admission::kAll ? nullptr : std::make_shared<policy::SeenFilter>();
-}
-
-Status Cache::configure(const Options& options) {
-  SessionPtr replaced;
-  {
-    MutexLock lock(mutex_);
-    MODCACHE_RETURN_IF_ERROR(apply_locked(options, replaced));
-    for (const auto& [name, value] : options) given_.insert(name);
-  }
-  retire_remote_of(*replaced);
-  return Status::ok();
-}
-
-Status Cache::configure_unset(const Options& options) {
-  SessionPtr replaced;
-  {
-    MutexLock lock(mutex_);
-    Options unset;
-    for (const auto& [name, value] : options) {
-      if (!is_given_locked(name)) unset.emplace(name, value);
+void Cache::search(const Keys& keys, const LookupOptions& options, Found& found) {
+  const auto& tiers = keys.configuration->tiers.nearest_first;
+  const OnMiss on_miss = options.is_silent ? OnMiss::kIgnore : OnMiss::kCount;
+  for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
+    if (tiers[tier]->is_far() && !options.asks_server) break;
+    if (!found.ask(tier)) break;
+    if (found.asks_for_all()) {
+      tiers[tier]->find(keys, access_of(options.may_write), on_miss, found);
+    } else {
+      tiers[tier]->find(found.asked(keys), access_of(options.may_write), on_miss, found);
     }
-    MODCACHE_RETURN_IF_ERROR(apply_locked(unset, replaced));
+    found.take_answer();
+    check_inputs(keys, tier, options, found);
+    if (tiers[tier]->is_far() && options.may_write && !options.is_silent) {
+      store_rows_nearer(keys, tier, found);
+    }
   }
-  retire_remote_of(*replaced);
-  return Status::ok();
+  if (found.rows_.size() == 0) return;
+  if (options.reads_values) read_values(keys, options, found);
+  if (!options.is_silent) bring_to_device(keys, found);
 }
 
-// Whoever changes the settings waits for the end of a server's connections. Else the last call that
-// still uses them would.
-void Cache::retire_remote_of(Session& replaced) {
-  const auto& remote = replaced.tiers_.remote;
-  if (remote != nullptr && remote != session()->tiers_.remote) remote->retire();
-}
-
-bool Cache::is_given(const std::string& option) {
-  MutexLock lock(mutex_);
-  return is_given_locked(option);
-}
-
-bool Cache::is_given_locked(const std::string& option) {
-  return given_.count(option) != 0 || is_in_environment(option);
-}
-
-Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
-  const SessionPtr current = session_locked();
-  Settings settings = current->settings_;
-  MODCACHE_RETURN_IF_ERROR(apply_options(options, settings));
-  Tiers tiers = make_tiers(settings, tier_parts(settings), current->settings_, current->tiers_);
-  set_log_level(settings.log);
-  if (options.count("match") != 0) conflicts_.forget();
-  if (options.count("verify_share") != 0) verified_.forget("");
-  if (options.count("admission") != 0) forget_seen(settings.admission);
-  if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
-  use_directory(settings);
-  replaced = current;
-  session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
-  return Status::ok();
-}
-
-Options Cache::settings() {
-  Settings settings = session()->settings_;
-  settings.mode = process_mode();
-  return to_options(settings);
-}
-
-Mode Cache::mode_from_settings() {
-  session();
-  return static_cast<Mode>(mode_.load(std::memory_order_relaxed));
-}
-
-store::ModePage& Cache::mode_page_of_settings() {
-  session();
-  return *mode_page_.load(std::memory_order_acquire);
-}
-
-void Cache::use_directory(const Settings& settings) {
-  // A directory that this process does not use has no say in it.
-  const std::string dir = settings.disk_bytes == 0 ? "" : settings.dir;
-  auto& page = mode_pages_[{dir, settings.io}];
-  if (page == nullptr) {
-    page = std::make_unique<store::ModePage>(file_system_, dir, settings.io);
+// An entry of another input is a conflict. The tiers behind are not asked for its key.
+void Cache::check_inputs(const Keys& keys, std::size_t tier, const LookupOptions& options,
+                         Found& found) {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found.is_found(i) || found.items_[i].tier != tier) continue;
+    const Entry* const entry = found.held_[i].entry.get();
+    const std::string_view sample =
+        entry != nullptr ? entry->sample.bytes() : found.rows_.sample(found.row(i));
+    if (is_same_input(keys, i, found.signature(i), sample)) continue;
+    found.items_[i].state = Found::State::kConflict;
+    if (options.is_silent) continue;
+    count_conflict(keys, i, found.signature(i),
+                   entry != nullptr ? entry->stored_at_us : found.rows_.stored_at_us(found.row(i)));
   }
-  store::ModePage* const before = mode_page_.exchange(page.get(), std::memory_order_acq_rel);
-  if (before != nullptr && before != page.get()) before->let_go();
-  stats_.keep_in(counters_of(settings));
 }
 
-// A mapped file that somebody cuts short ends the process that counts in it, which `io=pread` is
-// there to prevent: then no counters are kept.
-store::DirectoryCounters* Cache::counters_of(const Settings& settings) {
-  if (settings.disk_bytes == 0 || settings.io == store::ReadVia::kPread) return nullptr;
-  auto& counters = directory_counters_[settings.dir];
-  if (counters == nullptr) {
-    counters = std::make_unique<store::DirectoryCounters>(file_system_, settings.dir);
+// An empty signature or sample, of either, matches any.
+bool Cache::is_same_input(const Keys& keys, std::size_t i, std::string_view signature,
+                          std::string_view sample) const {
+  if (keys.configuration->settings.match == Match::kNone) return true;
+  const std::string_view given = keys.signature_of(i);
+  if (!given.empty() && !signature.empty() && given != signature) return false;
+  return keys.input == nullptr || sample.empty() ||
+         keys.input->measure(keys.input_row(i)).matches(sample);
+}
+
+void Cache::count_hits(const Keys& keys, const Found& found, bool may_write) {
+  const auto& tiers = keys.configuration->tiers.nearest_first;
+  std::array<HitCounts, Found::kMaxTiers> counts;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found.is_found(i)) continue;
+    HitCounts& of_tier = counts[found.items_[i].tier];
+    const Entry* const entry = found.held_[i].entry.get();
+    ++of_tier.hits;
+    of_tier.saved_us +=
+        entry != nullptr ? entry->run_us.value_or(0) : found.rows_.run_us(found.row(i));
+    of_tier.bytes +=
+        static_cast<std::int64_t>(entry != nullptr ? entry->value->payload_size_bytes()
+                                                   : found.rows_.payload_size_bytes(found.row(i)));
   }
-  return counters.get();
-}
-
-void Cache::set_mode(Mode mode) {
-  MutexLock lock(mutex_);
-  given_.insert("mode");
-  mode_.store(static_cast<int>(mode), std::memory_order_relaxed);
-}
-
-std::map<std::string, std::int64_t> Cache::stats() {
-  std::map<std::string, std::int64_t> all;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(Counter::kCount); ++i) {
-    const auto counter = static_cast<Counter>(i);
-    if (is_in_stats(counter)) all.emplace(counter_name(counter), stats_.get(counter));
+  for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
+    if (counts[tier].hits == 0) continue;
+    counts[tier].tier = tiers[tier]->hits();
+    stats_.add_hits(*keys.context(), counts[tier], may_write);
+    conflicts_.record_matches(keys.context()->scope, counts[tier].hits);
   }
-  // While the mode is off the directory is not even opened to be counted.
-  const bool may_open = mode() != Mode::kOff;
-  const SessionPtr session = this->session();
-  for (const auto& tier : session->tiers_.nearest_first) tier->add_sizes(all, may_open);
-  return all;
 }
 
-std::shared_ptr<RemoteTier> Cache::remote() { return session()->tiers_.remote; }
-
-std::string Cache::metrics() { return metrics_text(stats_); }
-
-std::map<std::string, std::int64_t> Cache::bytes_by_scope() {
-  std::map<std::string, std::int64_t> bytes;
-  const SessionPtr session = this->session();
-  if (mode() == Mode::kOff || session->settings_.disk_bytes == 0) return bytes;
-  auto listing = store::Listing::open(file_system_, session->settings_.dir);
-  if (!listing.is_ok()) return bytes;
-  const auto contexts = listing.value()->contexts();
-  if (!contexts.is_ok()) return bytes;
-  for (const store::ListedContext& listed : contexts.value()) {
-    bytes[listed.context.scope] += listed.payload_bytes;
+// The right to run the missing keys that no other thread runs.
+void Cache::enter_runs(const Keys& keys, const LookupOptions& options, std::uint64_t completed_runs,
+                       Found& found) {
+  const std::vector<std::size_t> missing = found.missing();
+  std::vector<Digest128> addresses;
+  addresses.reserve(missing.size());
+  for (const std::size_t i : missing) addresses.push_back(keys.addresses[i]);
+  std::vector<bool> is_led;
+  found.lead = in_flight_.try_enter_all(addresses, is_led);
+  for (std::size_t place = 0; place < missing.size(); ++place) {
+    (is_led[place] ? found.led : found.awaited).push_back(missing[place]);
   }
-  return bytes;
+  if (found.led.empty() || in_flight_.completed_runs() == completed_runs) return;
+  // A run that ended since may have stored one of them. Results of this process are near.
+  LookupOptions near = options;
+  near.asks_server = false;
+  const Keys led = keys.only(found.led);
+  Found again(led.size());
+  search(led, near, again);
+  if (options.may_sample) sample_hits(led, again);
+  if (again.missing().size() < led.size()) found.lead.stored();
+  found.take(std::move(again));
+  if (found.led.empty()) found.lead.give_up();
 }
 
-void Cache::flush() {
-  const SessionPtr session = this->session();
-  keep_waiting_counts(*session);
-  session->tiers_.disk->flush();
-  if (session->tiers_.remote != nullptr) session->tiers_.remote->flush();
+SingleFlight::Waited Cache::wait_for(const Keys& keys, const std::vector<std::size_t>& places) {
+  if (places.empty()) return {};
+  std::vector<Digest128> addresses;
+  addresses.reserve(places.size());
+  for (const std::size_t i : places) addresses.push_back(keys.addresses[i]);
+  return in_flight_.wait_all(addresses, run_times_.patience(keys.context()->scope));
 }
 
-// A process whose calls all passed the cache by has not opened the directory.
-void Cache::keep_waiting_counts(Session& session) {
-  if (stats_.have_to_wait() && may_write(mode())) session.tiers_.disk->open_if_there();
-}
-
-std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
-  const SessionPtr session = this->session();
-  conflicts_.forget();
-  const std::string scope = filter.scope;
-  const std::string& name_space = session->settings_.name_space;
-  if (!filter.covers_everything() || !name_space.empty()) {
-    filter.scope = store::scope_range(description_prefix_of(name_space), filter.scope);
+void Cache::sample_hits(const Keys& keys, Found& found) {
+  const double share = keys.configuration->settings.verify_share;
+  if (share == 0) return;
+  const std::vector<std::size_t> hits = found.places_of({Found::State::kFound});
+  for (const std::size_t place : HitDraw::chosen(share, hits.size())) {
+    found.items_[hits[place]].state = Found::State::kSampled;
   }
-  if (tier == Tier::kMemory) return session->tiers_.memory->clear(filter).entries;
-  // Before anything goes: an entry that is gone from memory alone is found on disk again.
-  if (!may_write(mode())) {
-    log(LogLevel::kWarning, "clear-not-allowed",
-        "clear: nothing was removed from the directory '" + session->settings_.dir +
-            "', since the mode is '" + std::string(mode_name(mode())) +
-            "'; clearing it needs the mode 'on' or 'refresh'");
+}
+
+void Cache::refuse(const Keys& keys, Found& found, std::size_t i, const Status& broken,
+                   bool may_write) {
+  if (!found.is_found(i)) return;
+  const bool is_row = found.is_row(i);
+  found.items_[i].state = Found::State::kMissing;
+  if (!is_row) return;
+  const Found::Item item = found.items_[i];
+  keys.configuration->tiers.nearest_first[item.tier]->refuse(
+      keys.id(i), found.rows_.sequence(item.row), broken, access_of(may_write));
+}
+
+void Cache::refuse_as_conflict(const Keys& keys, Found& found, std::size_t i) {
+  if (!found.is_found(i)) return;
+  stats_.add(keys.context()->scope, Counter::kKeyConflicts);
+  warn_of_conflict(keys.keys[i], keys.context()->scope, keys.signature_of(i), found.signature(i));
+  found.items_[i].state = Found::State::kConflict;
+}
+
+EntryPtr Cache::find_to_compare(const Keys& keys) {
+  LookupOptions options;
+  options.reads_values = true;
+  options.is_silent = true;
+  Found found(1);
+  search(keys, options, found);
+  if (found.is_found(0)) return found.entry(0);
+  if (found.items_[0].state == Found::State::kConflict) {
+    count_conflict(keys, 0, found.signature(0), /*stored_at_us=*/0);
+  }
+  return nullptr;
+}
+
+std::vector<std::optional<EntryInfo>> Cache::inspect(const Keys& keys, bool asks_server) {
+  const auto& tiers = keys.configuration->tiers.nearest_first;
+  LookupOptions options;
+  options.asks_server = asks_server;
+  options.is_silent = true;
+  Found found(keys.size());
+  search(keys, options, found);
+  std::vector<std::optional<EntryInfo>> infos(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const Found::Item& item = found.items_[i];
+    if (item.state == Found::State::kMissing) continue;
+    EntryInfo& info = infos[i].emplace();
+    info.matches = item.state == Found::State::kFound;
+    info.signature = std::string(found.signature(i));
+    if (const Entry* const entry = found.held_[i].entry.get()) {
+      info.is_in_memory = true;
+      info.sample = entry->sample;
+      info.size_bytes = static_cast<std::int64_t>(entry->value->size_bytes());
+      info.run_us = entry->run_us.value_or(0);
+      if (entry->stored_at_us != kAgeless) info.stored_at_us = entry->stored_at_us;
+    } else {
+      info.is_remote = tiers[item.tier]->is_far();
+      info.sample = InputSample(found.rows_.sample(item.row));
+      info.size_bytes = static_cast<std::int64_t>(found.rows_.payload_size_bytes(item.row));
+      info.run_us = found.rows_.run_us(item.row);
+      info.stored_at_us = found.rows_.stored_at_us(item.row);
+    }
+  }
+  return infos;
+}
+
+bool Cache::bypasses(const std::string& scope, std::size_t keys) {
+  if (!verified_.is_switched_off(scope)) return false;
+  stats_.add(scope, Counter::kBypassedVerify, static_cast<std::int64_t>(keys));
+  return true;
+}
+
+bool Cache::compares_input(const Configuration& configuration, const std::string& scope,
+                           const InputSource& input) {
+  if (configuration.settings.match != Match::kInput) return false;
+  return !input.is_costly() || conflicts_.samples_costly_input(scope);
+}
+
+InputSample Cache::sample_to_store(const Configuration& configuration, const InputSource& input,
+                                   std::size_t row) {
+  const bool is_wanted = !input.is_costly() || configuration.settings.match == Match::kInput;
+  return is_wanted ? input.measure(row).sample() : InputSample();
+}
+
+void Cache::count_conflict(const Keys& keys, std::size_t i, std::string_view signature,
+                           std::int64_t stored_at_us) {
+  const std::string& scope = keys.context()->scope;
+  const std::string_view given = keys.signature_of(i);
+  stats_.add(scope, Counter::kKeyConflicts);
+  warn_of_conflict(keys.keys[i], scope, given, signature);
+  const bool has_same_shape = given.empty() || signature.empty() || given == signature;
+  if (has_same_shape) conflicts_.record_conflict(scope, stored_at_us);
+}
+
+void Cache::note_conflict_in_batch(const Keys& keys, std::size_t i, std::size_t rows) {
+  const std::string& scope = keys.context()->scope;
+  stats_.add(scope, Counter::kKeyConflicts, static_cast<std::int64_t>(rows));
+  warn_of_conflict(keys.keys[i], scope, keys.signature_of(i), keys.signature_of(i));
+  for (std::size_t row = 0; row < rows; ++row) conflicts_.record_conflict(scope, now_us());
+}
+
+void Cache::note_compared(const Keys& keys, std::size_t i, const std::string& who,
+                          std::string_view difference, bool may_write) {
+  if (!difference.empty()) {
+    // The farthest first, so that nothing comes back from there meanwhile.
+    const auto& tiers = keys.configuration->tiers.nearest_first;
+    for (auto tier = tiers.rbegin(); tier != tiers.rend(); ++tier) {
+      (*tier)->drop(keys.id(i), access_of(may_write));
+    }
+  }
+  verified_.note({keys.context()->scope, who, keys.keys[i], difference});
+}
+
+Generation Cache::begin_run(const Configuration& configuration, const std::string& scope,
+                            bool may_write) {
+  const Tiers& tiers = configuration.tiers;
+  Generation generation;
+  generation.in_process = generations_.of(scope);
+  if (!may_write) return generation;
+  generation.in_directory = tiers.disk->now(Access::kWrite);
+  if (tiers.remote != nullptr) generation.on_server = tiers.remote->mark(scope);
+  return generation;
+}
+
+bool Cache::set_admits_all(bool admits_all) { return std::exchange(admits_all_here, admits_all); }
+
+bool Cache::admits(const Keys& keys, std::size_t i, const SingleFlight::Lead& lead) {
+  const auto& seen = keys.configuration->seen;
+  if (seen == nullptr || admits_all_here) return true;
+  return seen->add(keys.addresses[i].low) || lead.is_awaited(keys.addresses[i]);
+}
+
+std::size_t Cache::store(const Keys& keys, std::span<const EntryPtr> entries,
+                         const StoreOptions& options) {
+  if (keys.size() == 0) return 0;
+  const std::int64_t min_run_us = keys.configuration->settings.min_run_us;
+  if (min_run_us == 0) return store_in_tiers(keys, entries, options);
+  // An entry that is there must not outlive a newer result, however quickly that was computed. The
+  // server is not asked.
+  LookupOptions near;
+  near.is_silent = true;
+  near.asks_server = false;
+  Found there(keys.size());
+  if (!options.replaces) search(keys, near, there);
+  std::vector<std::size_t> places;
+  std::vector<EntryPtr> worthy;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto& run_us = entries[i]->run_us;
+    const bool is_quick = run_us.has_value() && *run_us < min_run_us;
+    if (is_quick && !options.replaces && !there.is_found(i)) continue;
+    places.push_back(i);
+    worthy.push_back(entries[i]);
+  }
+  return places.empty() ? 0 : store_in_tiers(keys.only(places), worthy, options);
+}
+
+std::size_t Cache::store_in_tiers(const Keys& keys, std::span<const EntryPtr> entries,
+                                  const StoreOptions& options) {
+  const std::string& scope = keys.context()->scope;
+  const auto is_cleared = [&] {
+    return options.since != nullptr && options.since->in_process != generations_.of(scope);
+  };
+  if (is_cleared()) return 0;
+  OneOrMany<EntryPtr> stored(entries.size());
+  std::copy(entries.begin(), entries.end(), stored.begin());
+  OneOrMany<Kept> kept(keys.size());
+  const auto& tiers = keys.configuration->tiers.nearest_first;
+  for (auto tier = tiers.rbegin(); tier != tiers.rend(); ++tier) {
+    (*tier)->store(keys, stored, options, kept);
+  }
+  // A clear that came meanwhile has covered the other tiers.
+  if (is_cleared()) {
+    tiers.front()->take_back(keys, kept);
     return 0;
   }
-  // The farthest first, so that nothing comes back from there meanwhile.
-  if (session->tiers_.remote != nullptr && tier != Tier::kDisk) {
-    session->tiers_.remote->clear(scope, filter.older_than_us);
-  }
-  if (tier == Tier::kRemote) return 0;
-  const MemoryStore::Cleared in_memory =
-      tier != Tier::kDisk ? session->tiers_.memory->clear(filter) : MemoryStore::Cleared{};
-  const std::int64_t cleared = in_memory.only_here + session->tiers_.disk->clear(filter);
-  // A scope that was found wrong stays switched off while any of its entries may be left.
-  if (tier == Tier::kAll && filter.key_prefix.empty() && filter.older_than_us == 0) {
-    verified_.forget(scope);
-  }
-  return cleared;
+  return count_stored(keys, entries, kept);
 }
 
-void Cache::disable_memory_tier() {
-  // Reachable for ever, and never freed.
-  static auto* const left = new std::vector<std::shared_ptr<MemoryStore>>;
-  MutexLock lock(mutex_);
-  const SessionPtr current = session_locked();
-  Settings settings = current->settings_;
-  if (settings.memory_bytes == 0 || settings.disk_bytes == 0) return;
-  settings.memory_bytes = 0;
-  left->push_back(current->tiers_.memory);
-  Tiers tiers = with_empty_memory(settings, tier_parts(settings), current->tiers_);
-  session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
+// A directory, where there is one, counts for itself what it does not store.
+std::size_t Cache::count_stored(const Keys& keys, std::span<const EntryPtr> entries,
+                                const OneOrMany<Kept>& kept) {
+  const Settings& settings = keys.configuration->settings;
+  std::int64_t num_kept = 0;
+  std::int64_t num_refused = 0;
+  std::uint64_t largest_bytes = 0;
+  std::uint64_t kept_bytes = 0;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i].is_cleared) continue;
+    if (kept[i].is_kept) {
+      ++num_kept;
+      kept_bytes += entries[i]->value->payload_size_bytes();
+      continue;
+    }
+    ++num_refused;
+    largest_bytes = std::max<std::uint64_t>(largest_bytes,
+                                            MemoryStore::size_bytes_of(*entries[i], keys.keys[i]));
+  }
+  const std::string& scope = keys.context()->scope;
+  const std::array<Stats::Addition, 2> additions{
+      Stats::addition(Counter::kStored, num_kept),
+      Stats::addition(Counter::kStoredBytes, static_cast<std::int64_t>(kept_bytes))};
+  stats_.add(scope, {additions.data(), additions.size()});
+  const auto num_handled = static_cast<std::size_t>(num_kept + num_refused);
+  if (num_refused == 0 || settings.disk_bytes > 0) return num_handled;
+  stats_.add(scope, Counter::kNotKept, num_refused);
+  if (settings.memory_bytes == 0 || largest_bytes <= settings.memory_bytes) return num_handled;
+  log_once(LogLevel::kWarning, "too-large-for-memory",
+           "a result takes " + std::to_string(largest_bytes) +
+               " bytes, more than all of memory may (option memory: " +
+               std::to_string(settings.memory_bytes) +
+               "), and there is no directory (disk=0): such results are not stored; raise 'memory' "
+               "or 'disk'");
+  return num_handled;
 }
 
-void Cache::place(const std::string& scope, const Place& place) {
-  places_.set(scope, place);
-  const SessionPtr session = this->session();
-  for (const MemoryStore::OfScope& held : session->tiers_.memory->entries_of(scope)) {
-    Entry moved = *held.entry;
-    moved.value = format_.moved(held.entry->value, place);
-    if (moved.value == held.entry->value) continue;
-    session->tiers_.memory->exchange(held.address, held.entry,
-                                     std::make_shared<const Entry>(std::move(moved)));
-  }
+std::optional<std::string> Cache::find_note(std::string_view about, Mode mode) {
+  if (!may_read(mode)) return std::nullopt;
+  return configuration()->tiers.disk->find_note(about, access_of(may_write(mode)));
 }
 
-void Cache::close() {
-  read_ahead_.stop();
-  SessionPtr session;
-  {
-    MutexLock lock(mutex_);
-    session = session_;
-  }
-  if (session == nullptr) return;
-  keep_waiting_counts(*session);
-  session->tiers_.disk->close();
-  if (session->tiers_.remote != nullptr) session->tiers_.remote->close();
+void Cache::keep_note(std::string_view about, std::string_view text, Mode mode) {
+  if (may_write(mode)) configuration()->tiers.disk->keep_note(about, text);
 }
 
 }  // namespace modcache::cache

@@ -45,10 +45,6 @@ bool ConflictWatch::samples_costly_input(const std::string& scope) {
   return call < kFirstCostlyCalls || call * kGolden < ~std::uint64_t{0} / kCostlyInterval;
 }
 
-void ConflictWatch::sample_next_costly_input(const std::string& scope) {
-  costly_calls_.of(scope) = kFirstCostlyCalls - 1;
-}
-
 void ConflictWatch::forget() {
   has_conflicts_ = false;
   scopes_.forget([](Scope& scope) {

@@ -38,8 +38,6 @@ class ConflictWatch {
 
   // Returns whether to sample the input of this call, which is costly.
   bool samples_costly_input(const std::string& scope);
-  // The next call is sampled, as if it were the last of the first calls.
-  void sample_next_costly_input(const std::string& scope);
 
   // Forgets all scopes.
   void forget();

@@ -2,6 +2,7 @@
 #include "cache/context.h"
 
 #include <charconv>
+#include <cstring>
 
 namespace modcache::cache {
 namespace {
@@ -64,8 +65,14 @@ bool unpack_context(const store::Context& context, ContextParts& parts) {
 }
 
 bool operator==(const ContextParts& a, const ContextParts& b) {
-  return a.scope == b.scope && a.method == b.method && a.form == b.form &&
-         a.arguments == b.arguments && a.autocast == b.autocast && a.name_space == b.name_space;
+  // Most parts are empty, which std::string_view would call a function to compare.
+  const auto are_same = [](std::string_view one, std::string_view other) {
+    return one.size() == other.size() &&
+           (one.empty() || std::memcmp(one.data(), other.data(), one.size()) == 0);
+  };
+  return a.form == b.form && are_same(a.scope, b.scope) && are_same(a.method, b.method) &&
+         are_same(a.arguments, b.arguments) && are_same(a.autocast, b.autocast) &&
+         are_same(a.name_space, b.name_space);
 }
 
 ContextPtr make_context(const ContextParts& parts) {

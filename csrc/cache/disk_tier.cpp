@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "cache/entry_header.h"
 #include "cache/read_entries.h"
@@ -17,12 +18,44 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 DiskTier::DiskTier(const Settings& settings, const ValueFormat& format, Stats& stats,
-                   fs::FileSystem& file_system, store::DirectoryCounters* counters)
+                   std::shared_ptr<StoreHandle> store, fs::FileSystem& file_system,
+                   store::DirectoryCounters* counters)
     : settings_(settings),
       format_(format),
       stats_(stats),
       file_system_(file_system),
-      handle_(settings_, stats, file_system, counters) {}
+      handle_(std::move(store)),
+      counters_(counters) {
+  handle_->add_listener(stats_);
+}
+
+DiskTier::DiskTier(const Settings& settings, const ValueFormat& format, Stats& stats,
+                   fs::FileSystem& file_system, store::DirectoryCounters* counters)
+    : DiskTier(settings, format, stats, std::make_shared<StoreHandle>(settings, file_system),
+               file_system, counters) {}
+
+DiskTier::~DiskTier() { handle_->remove_listener(stats_); }
+
+StorePtr DiskTier::open(Access access) {
+  StorePtr store = handle_->get(access);
+  if (store != nullptr && access == Access::kWrite && counters_ != nullptr) attach_counters(*store);
+  return store;
+}
+
+void DiskTier::open_if_there() {
+  const StorePtr store = handle_->open_if_there();
+  if (store != nullptr && counters_ != nullptr) attach_counters(*store);
+}
+
+// Another store is that of another directory, or of one that was removed and made again.
+void DiskTier::attach_counters(const store::Store& store) {
+  if (counted_in_.load(std::memory_order_relaxed) == &store || store.is_read_only()) return;
+  const std::int64_t now_ms = steady_now_ms();
+  if (now_ms < attach_again_at_ms_.load(std::memory_order_relaxed)) return;
+  if (counted_in_.exchange(nullptr) != nullptr) counters_->detach();
+  if (counters_->attach()) counted_in_ = &store;
+  attach_again_at_ms_ = now_ms + std::chrono::milliseconds(StoreHandle::kBackoff).count();
+}
 
 void DiskTier::report(const Status& status, const char* during) {
   if (status.is_ok() || status.is_not_found()) return;
@@ -31,20 +64,29 @@ void DiskTier::report(const Status& status, const char* during) {
       "the cache directory '" + settings_.dir + "', while " + during + ": " + status.message());
 }
 
-TierFound DiskTier::find(const TierKeys& keys, Access access, OnMiss) {
-  const StorePtr store = handle_.get(access);
-  if (store == nullptr) return {};
+// Caches with other settings may share the store.
+store::EntryIds DiskTier::ids_of(const Keys& keys) const {
+  store::EntryIds ids = keys.ids();
+  ids.max_age_us = max_age_us(settings_);
+  return ids;
+}
+
+void DiskTier::find(const Keys& keys, Access access, OnMiss, Found& found) {
+  if (auto rows = find_rows(keys, access)) found.add_rows(*std::move(rows));
+}
+
+std::optional<FoundRows> DiskTier::find_rows(const Keys& keys, Access access) {
+  const StorePtr store = open(access);
+  if (store == nullptr) return std::nullopt;
   const std::uint64_t removals = store->removals();
   const auto started = Clock::now();
-  TierFound found;
-  const FoundRows& rows =
-      found.rows.emplace(store->find_all(keys.ids()), removals, store->has_ageing_entries());
+  FoundRows rows(store->find_all(ids_of(keys)), removals, store->has_ageing_entries());
   refuse_broken(keys, rows, access);
   const Status failure = first_failure(rows.entries());
-  if (failure.is_ok()) return found;
+  if (failure.is_ok()) return rows;
   report(failure, "reading");
-  if (Clock::now() - started > kStall) handle_.leave_alone(failure);
-  return found;
+  if (Clock::now() - started > kStall) handle_->leave_alone(failure);
+  return rows;
 }
 
 // Returns the first failure that is not the fault of one entry. It is reported once, however many
@@ -57,7 +99,7 @@ Status DiskTier::first_failure(const store::FoundEntries& entries) {
   return Status::ok();
 }
 
-void DiskTier::refuse_broken(const TierKeys& keys, const FoundRows& rows, Access access) {
+void DiskTier::refuse_broken(const Keys& keys, const FoundRows& rows, Access access) {
   const auto started = Clock::now();
   // Dropping takes the directory's lock: what a busy directory leaves of it is for later calls.
   const auto access_now = [&] { return Clock::now() - started > kStall ? Access::kRead : access; };
@@ -85,7 +127,7 @@ HeldEntry DiskTier::read(const store::EntryId& id, FoundRows& rows, std::size_t 
   if (entry.is_ok()) return {std::move(entry).value(), rows.sequence(row), rows.removals()};
   refuse(id, rows.sequence(row), entry.status(), access);
   const bool is_entrys_fault = entry.status().code() == StatusCode::kCorruption;
-  if (!is_entrys_fault && Clock::now() - started > kStall) handle_.leave_alone(entry.status());
+  if (!is_entrys_fault && Clock::now() - started > kStall) handle_->leave_alone(entry.status());
   return {};
 }
 
@@ -97,83 +139,75 @@ void DiskTier::refuse(const store::EntryId& id, store::Sequence sequence, const 
       "a damaged entry in '" + settings_.dir +
           "' was dropped and is computed anew: " + broken.message());
   if (access != Access::kWrite) return;
-  if (const StorePtr store = handle_.get(access)) {
+  if (const StorePtr store = open(access)) {
     report(store->drop(id, sequence), "dropping a damaged entry");
   }
 }
 
 void DiskTier::drop(const store::EntryId& id, Access access) {
   if (access != Access::kWrite) return;
-  const StorePtr store = handle_.get(access);
+  const StorePtr store = open(access);
   if (store == nullptr) return;
   const store::Sequence sequence = store->sequences(store::batch_of(id)).front();
   if (sequence != 0) report(store->drop(id, sequence), "dropping an entry");
 }
 
-std::optional<EntryInfo> DiskTier::look(const store::EntryId& id) {
-  const StorePtr store = handle_.get(Access::kRead);
+std::optional<store::Moment> DiskTier::now(Access access) {
+  const StorePtr store = open(access);
   if (store == nullptr) return std::nullopt;
-  const FoundRows rows(store->find_all(store::batch_of(id)), 0);
-  if (!rows.has(0)) return std::nullopt;
-  EntryInfo info;
-  info.signature = std::string(rows.header(0).signature);
-  info.sample = InputSample(rows.sample(0));
-  info.size_bytes = static_cast<std::int64_t>(rows.payload_size_bytes(0));
-  info.run_us = rows.run_us(0);
-  info.stored_at_us = rows.stored_at_us(0);
-  return info;
+  return store->now();
 }
 
-void DiskTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
+void DiskTier::store(const Keys& keys, OneOrMany<EntryPtr>& entries, const StoreOptions& options,
                      OneOrMany<Kept>& kept) {
   const StorePtr store = store_to_write(kept);
   if (store == nullptr) return;
+  const store::Moment* const since = options.since != nullptr && options.since->in_directory
+                                         ? &*options.since->in_directory
+                                         : nullptr;
+  std::vector<std::size_t> places;  // of what was not cleared
+  places.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    kept[i].is_cleared = since != nullptr && store->was_cleared_since(*since, keys.id(i));
+    if (!kept[i].is_cleared) places.push_back(i);
+  }
   OneOrMany<std::string> headers(keys.size());  // which the puts borrow
   std::vector<store::RowPut> puts;
   puts.reserve(keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
+  for (const std::size_t i : places) {
     const Entry& entry = *entries[i];
     Written written = entry.value->write(settings_.codec);
     headers[i] = pack_header(entry.signature, written.header, entry.sample.bytes());
     puts.push_back({keys.keys[i], headers[i], std::move(written.payload), entry.run_us.value_or(0),
-                    replaces,
-                    /*stored_at_us=*/0, entry.confirmation});
+                    options.replaces, /*stored_at_us=*/0, since});
   }
-  put(*store, keys, puts, kept);
+  put(*store, keys, places, puts, kept);
 }
 
-void DiskTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
-                         const std::vector<std::size_t>& which, Form, OneOrMany<Kept>& kept) {
+void DiskTier::store_rows(const Keys& keys, const FoundRows& rows,
+                          const std::vector<std::size_t>& which, OneOrMany<Kept>& kept) {
   const StorePtr store = store_to_write(kept);
   if (store == nullptr) return;
   // An entry that came here meanwhile is newer.
-  const std::vector<store::Sequence> there = store->sequences(keys.ids());
-  ChosenKeys absent;
+  const std::vector<store::Sequence> there = store->sequences(ids_of(keys));
+  std::vector<std::size_t> absent;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (there[i] == 0) absent.add(keys.keys[i], keys.addresses[i], i);
+    if (there[i] == 0) absent.push_back(i);
   }
-  if (absent.empty()) return;
-  OneOrMany<std::string> headers(absent.rows.size());  // which the puts borrow
+  OneOrMany<std::string> headers(absent.size());  // which the puts borrow
   std::vector<store::RowPut> puts;
-  puts.reserve(absent.rows.size());
-  for (std::size_t i = 0; i < absent.rows.size(); ++i) {
-    const std::size_t row = which[absent.rows[i]];
-    headers[i] = rows.entries().whole_header(row);
-    puts.push_back({absent.keys[i], headers[i], rows.entries().received_payload(row),
-                    rows.run_us(row), /*replaces=*/false, rows.stored_at_us(row),
-                    /*confirmation=*/nullptr});
+  puts.reserve(absent.size());
+  for (std::size_t k = 0; k < absent.size(); ++k) {
+    const std::size_t row = which[absent[k]];
+    headers[k] = rows.entries().whole_header(row);
+    puts.push_back({keys.keys[absent[k]], headers[k], rows.entries().received_payload(row),
+                    rows.run_us(row), /*replaces=*/false, rows.stored_at_us(row)});
   }
-  OneOrMany<Kept> kept_now(absent.rows.size());
-  put(*store, absent.of(keys.context()), puts, kept_now);
-  for (std::size_t i = 0; i < absent.rows.size(); ++i) {
-    if (kept_now[i].sequence == 0) continue;
-    kept[absent.rows[i]].sequence = kept_now[i].sequence;
-    kept[absent.rows[i]].is_kept = true;
-  }
+  put(*store, keys, absent, puts, kept);
 }
 
-void DiskTier::take_back(const TierKeys& keys, std::span<const Kept> kept) {
-  const StorePtr store = handle_.get_open();
+void DiskTier::take_back(const Keys& keys, std::span<const Kept> kept) {
+  const StorePtr store = handle_->get_open();
   if (store == nullptr) return;
   std::vector<store::Sequence> sequences;  // 0: it is not there
   sequences.reserve(kept.size());
@@ -185,27 +219,30 @@ void DiskTier::take_back(const TierKeys& keys, std::span<const Kept> kept) {
 }
 
 StorePtr DiskTier::store_to_write(OneOrMany<Kept>& kept) {
-  const std::uint64_t removals = handle_.removals(Access::kWrite);
+  const std::uint64_t removals = handle_->removals(Access::kWrite);
   for (Kept& one : kept) one.removals = removals;
-  return handle_.get(Access::kWrite);
+  return open(Access::kWrite);
 }
 
-void DiskTier::put(store::Store& store, const TierKeys& keys,
+void DiskTier::put(store::Store& store, const Keys& keys, const std::vector<std::size_t>& places,
                    const std::vector<store::RowPut>& puts, OneOrMany<Kept>& kept) {
+  if (puts.empty()) return;
   const auto started = Clock::now();
-  std::vector<store::Sequence> sequences(keys.size(), 0);
-  const Status status = store.put_all(*keys.context(), keys.addresses, puts, sequences);
+  OneOrMany<Digest128> addresses(places.size());
+  for (std::size_t k = 0; k < places.size(); ++k) addresses[k] = keys.addresses[places[k]];
+  std::vector<store::Sequence> sequences(places.size(), 0);
+  const Status status = store.put_all(*keys.context(), addresses, puts, sequences);
   report_store(status, started);
   std::uint64_t largest_bytes = 0;
   std::int64_t not_kept = 0;
-  for (std::size_t i = 0; i < puts.size(); ++i) {
-    if (sequences[i] != 0) {
-      kept[i].sequence = sequences[i];
-      kept[i].is_kept = true;
+  for (std::size_t k = 0; k < places.size(); ++k) {
+    if (sequences[k] != 0) {
+      kept[places[k]].sequence = sequences[k];
+      kept[places[k]].is_kept = true;
       continue;
     }
     ++not_kept;
-    largest_bytes = std::max<std::uint64_t>(largest_bytes, puts[i].payload.size_bytes);
+    largest_bytes = std::max<std::uint64_t>(largest_bytes, puts[k].payload.size_bytes);
   }
   if (status.is_ok() && not_kept > 0) count_not_kept(not_kept, largest_bytes);
 }
@@ -225,12 +262,12 @@ void DiskTier::report_store(const Status& status, Clock::time_point started) {
   report(status, "storing");
   // An entry that is too large is no fault of the directory, however long it took to write it down.
   const bool is_entrys_fault = status.code() == StatusCode::kInvalidArgument;
-  if (!is_entrys_fault && Clock::now() - started > kStall) handle_.leave_alone(status);
+  if (!is_entrys_fault && Clock::now() - started > kStall) handle_->leave_alone(status);
 }
 
 std::vector<bool> DiskTier::are_current(const store::EntryIds& ids,
                                         const std::vector<Known>& known) {
-  const StorePtr store = handle_.get(Access::kRead);
+  const StorePtr store = open(Access::kRead);
   if (store == nullptr) return std::vector<bool>(ids.size(), false);
   const std::uint64_t removals = store->removals();
   std::vector<store::Sequence> sequences;  // 0: none has it
@@ -241,22 +278,22 @@ std::vector<bool> DiskTier::are_current(const store::EntryIds& ids,
   return store->are_current(ids, sequences);
 }
 
-std::vector<bool> DiskTier::are_there(const TierKeys& keys) {
+std::vector<bool> DiskTier::are_there(const Keys& keys) {
   std::vector<bool> are_there(keys.size(), false);
-  const StorePtr store = handle_.get(Access::kRead);
+  const StorePtr store = open(Access::kRead);
   if (store == nullptr) return are_there;
-  const std::vector<store::Sequence> sequences = store->sequences(keys.ids());
+  const std::vector<store::Sequence> sequences = store->sequences(ids_of(keys));
   for (std::size_t i = 0; i < keys.size(); ++i) are_there[i] = sequences[i] != 0;
   return are_there;
 }
 
-std::size_t DiskTier::expect(const TierKeys& keys, std::uint64_t most_bytes) {
-  const StorePtr store = handle_.get(Access::kRead);
+std::size_t DiskTier::expect(const Keys& keys, std::uint64_t most_bytes) {
+  const StorePtr store = open(Access::kRead);
   return store == nullptr ? keys.size() : store->expect(keys.ids(), most_bytes);
 }
 
 std::optional<std::string> DiskTier::find_note(std::string_view about, Access access) {
-  const StorePtr store = handle_.get(access);
+  const StorePtr store = open(access);
   if (store == nullptr) return std::nullopt;
   auto text = store->find_note(about);
   if (!text.is_ok()) return std::nullopt;
@@ -264,7 +301,7 @@ std::optional<std::string> DiskTier::find_note(std::string_view about, Access ac
 }
 
 void DiskTier::keep_note(std::string_view about, std::string_view text) {
-  const StorePtr store = handle_.get(Access::kWrite);
+  const StorePtr store = open(Access::kWrite);
   if (store != nullptr) report(store->keep_note(about, text), "keeping a note");
 }
 
@@ -272,7 +309,7 @@ std::int64_t DiskTier::clear(const store::ClearFilter& filter) {
   // No directory is made in order to be cleared.
   if (settings_.disk_bytes == 0 || file_system_.info(settings_.dir).is_not_found()) return 0;
   std::string why_not;
-  const StorePtr store = handle_.get_to_clear(why_not);
+  const StorePtr store = handle_->get_to_clear(why_not);
   if (store == nullptr) {
     report(
         Status::io_error("it was not cleared, and what is in it will be found again: " + why_not),
@@ -283,7 +320,7 @@ std::int64_t DiskTier::clear(const store::ClearFilter& filter) {
   auto removed = store->clear(filter);
   report(removed.status(), "clearing");
   if (!removed.is_ok() && Clock::now() - started > kStall) {
-    handle_.leave_alone_to_clear(removed.status());
+    handle_->leave_alone_to_clear(removed.status());
   }
   if (removed.is_ok() && filter.covers_everything()) {
     report(store->clear_notes(), "clearing notes");
@@ -292,7 +329,7 @@ std::int64_t DiskTier::clear(const store::ClearFilter& filter) {
 }
 
 bool DiskTier::flush() {
-  const StorePtr store = handle_.get_open();
+  const StorePtr store = handle_->get_open();
   if (store == nullptr) return true;
   const Status status = store->flush();
   report(status, "flushing");
@@ -300,7 +337,7 @@ bool DiskTier::flush() {
 }
 
 store::Totals DiskTier::totals(bool may_open) {
-  const StorePtr store = may_open ? handle_.get(Access::kRead) : handle_.get_open();
+  const StorePtr store = may_open ? open(Access::kRead) : handle_->get_open();
   if (store == nullptr) return {};
   auto totals = store->totals();
   report(totals.status(), "counting");

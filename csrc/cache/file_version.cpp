@@ -44,8 +44,8 @@ std::string marks_of(const fs::FileInfo& info) {
   return marks;
 }
 
-std::optional<std::string> noted_digest(const FileVersion& version, Session& session, Mode mode) {
-  const auto note = session.find_note(about(version), mode);
+std::optional<std::string> noted_digest(const FileVersion& version, Cache& cache, Mode mode) {
+  const auto note = cache.find_note(about(version), mode);
   const std::string marks = marks_of(version.info);
   if (!note.has_value() || note->size() != marks.size() + 32) return std::nullopt;
   if (note->compare(0, marks.size(), marks) != 0) return std::nullopt;
@@ -114,11 +114,11 @@ Result<FileVersion> look_at_settled(const std::string& path) {
   return look_at(path);
 }
 
-Result<std::string> digest_of(const FileVersion& version, Session& session, Mode mode) {
-  if (auto noted = noted_digest(version, session, mode)) return *std::move(noted);
+Result<std::string> digest_of(const FileVersion& version, Cache& cache, Mode mode) {
+  if (auto noted = noted_digest(version, cache, mode)) return *std::move(noted);
   auto digest = read_digest(version);
   if (digest.is_ok() && version.is_settled) {
-    session.keep_note(about(version), marks_of(version.info) + digest.value(), mode);
+    cache.keep_note(about(version), marks_of(version.info) + digest.value(), mode);
   }
   return digest;
 }

@@ -40,8 +40,8 @@ Result<FileVersion> look_at(const std::string& path);
 // The same, settled where that takes milliseconds: it then waits for them.
 Result<FileVersion> look_at_settled(const std::string& path);
 
-// XXH3-128 of the file's bytes, 32 hexadecimal digits: noted in the directory of `session` as far
+// XXH3-128 of the file's bytes, 32 hexadecimal digits: noted in the directory of `cache` as far
 // as `mode` allows, or else read. kBusy: it is not this version any more.
-Result<std::string> digest_of(const FileVersion& version, Session& session, Mode mode);
+Result<std::string> digest_of(const FileVersion& version, Cache& cache, Mode mode);
 
 }  // namespace modcache::cache

@@ -51,15 +51,13 @@ class FoundRows {
   std::size_t payload_size_bytes(std::size_t i) const { return entries_.payload_size_bytes(i); }
   store::Sequence sequence(std::size_t i) const { return entries_.sequence(i); }
   std::int64_t run_us(std::size_t i) const { return entries_.run_us(i); }
-  // Whether it waits for its confirmation, so that nothing may keep it.
-  bool is_provisional(std::size_t i) const { return entries_.is_provisional(i); }
   // See FoundEntries::verify_again().
   void verify_again(std::size_t i) { entries_.verify_again(i); }
   // See Entry::stored_at_us.
   std::int64_t stored_at_us(std::size_t i) const {
     return have_ages_ ? entries_.stored_at_us(i) : kAgeless;
   }
-  // Failures are for Session::refuse() or Tier::refuse(), which count them.
+  // Failures are for Cache::refuse() or Tier::refuse(), which count them.
   Status read(std::size_t i, void* target) const { return entries_.read(i, target); }
   Result<std::shared_ptr<std::byte>> map_copy(std::size_t i) const { return entries_.map_copy(i); }
   const std::byte* verified_bytes(std::size_t i) const { return entries_.verified_bytes(i); }

@@ -8,22 +8,19 @@
 
 namespace modcache::cache {
 
-TierFound MemoryTier::find(const TierKeys& keys, Access, OnMiss on_miss) {
-  TierFound found;
-  if (store_->is_empty()) return found;
-  found.entries = OneOrMany<HeldEntry>(keys.size());
-  store_->get_all(keys.ids(), found.entries.data(), on_miss);
-  drop_outdated(keys, found.entries);
-  return found;
+void MemoryTier::find(const Keys& keys, Access, OnMiss on_miss, Found& found) {
+  if (store_->is_empty()) return;
+  store_->get_all(keys.ids(), found.held(), on_miss);
+  drop_outdated(keys, found.held());
 }
 
-void MemoryTier::drop_outdated(const TierKeys& keys, OneOrMany<HeldEntry>& held) {
+void MemoryTier::drop_outdated(const Keys& keys, HeldEntry* held) {
   std::vector<MemoryStore::Verdict> verdicts;
   std::optional<std::uint64_t> removals;
   std::vector<std::size_t> doubtful;
-  for (std::size_t i = 0; i < held.size(); ++i) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
     if (held[i].entry == nullptr) continue;
-    if (!is_valid(*held[i].entry, max_age_s_)) {
+    if (is_expired(*held[i].entry, max_age_s_)) {
       verdicts.push_back({keys.id(i)});
       held[i] = {};
       continue;
@@ -35,8 +32,8 @@ void MemoryTier::drop_outdated(const TierKeys& keys, OneOrMany<HeldEntry>& held)
   if (!verdicts.empty()) store_->settle_all(verdicts, removals.value_or(0));
 }
 
-void MemoryTier::compare_with_directory(const TierKeys& keys, const std::vector<std::size_t>& which,
-                                        OneOrMany<HeldEntry>& held,
+void MemoryTier::compare_with_directory(const Keys& keys, const std::vector<std::size_t>& which,
+                                        HeldEntry* held,
                                         std::vector<MemoryStore::Verdict>& verdicts) {
   std::vector<std::string_view> asked;
   std::vector<Digest128> addresses;
@@ -55,41 +52,44 @@ void MemoryTier::compare_with_directory(const TierKeys& keys, const std::vector<
   }
 }
 
-void MemoryTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool,
+void MemoryTier::store(const Keys& keys, OneOrMany<EntryPtr>& entries, const StoreOptions&,
                        OneOrMany<Kept>& kept) {
   std::vector<MemoryStore::Put> puts;
+  std::vector<std::size_t> places;
   puts.reserve(keys.size());
+  places.reserve(keys.size());
   // Replacing an entry counts as a removal, so a count from before that only makes the next lookup
   // compare once more.
   for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (kept[i].is_cleared) continue;
     entries[i] = moved_to_place(keys.context()->scope, std::move(entries[i]));
     puts.push_back(
         {keys.addresses[i], keys.keys[i], {entries[i], kept[i].sequence, kept[i].removals}});
+    places.push_back(i);
   }
   const std::vector<bool> are_taken = store_->put_all(keys.context(), std::move(puts));
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (are_taken[i]) kept[i].is_kept = true;
+  for (std::size_t k = 0; k < places.size(); ++k) {
+    if (are_taken[k]) kept[places[k]].is_kept = true;
   }
 }
 
-void MemoryTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
-                           const std::vector<std::size_t>& which, Form form,
-                           OneOrMany<Kept>& kept) {
-  // A single value is kept when it was read.
-  if (has_directory_ || form == Form::kWhole || store_->budget_bytes() == 0) return;
-  const auto read = read_entries(format_, form, rows, which);
+void MemoryTier::store_rows(const Keys& keys, const FoundRows& rows,
+                            const std::vector<std::size_t>& which, OneOrMany<Kept>& kept) {
+  // A single value is stored when it was read.
+  if (has_directory_ || keys.form == Form::kWhole || store_->budget_bytes() == 0) return;
+  const auto read = read_entries(format_, keys.form, rows, which);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (!read[i].is_ok()) continue;           // whoever uses the row finds that out, too
     if (store_->holds(keys.id(i))) continue;  // what came here meanwhile is newer
     OneOrMany<EntryPtr> entries(1);
     entries[0] = read[i].value();
     OneOrMany<Kept> one(1);
-    store(TierKeys::of_one(keys.context(), keys.id(i)), entries, /*replaces=*/false, one);
+    store(keys.only({i}), entries, {}, one);
     kept[i].is_kept = kept[i].is_kept || one[0].is_kept;
   }
 }
 
-void MemoryTier::take_back(const TierKeys& keys, std::span<const Kept> kept) {
+void MemoryTier::take_back(const Keys& keys, std::span<const Kept> kept) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (kept[i].is_kept) drop(keys.id(i), Access::kWrite);
   }
@@ -106,22 +106,6 @@ EntryPtr MemoryTier::moved_to_place(const std::string& scope, EntryPtr entry) co
 
 void MemoryTier::drop(const store::EntryId& id, Access) {
   store_->settle_all({{id, /*sequence=*/0, /*is_current=*/false}}, /*removals=*/0);
-}
-
-std::optional<EntryInfo> MemoryTier::look(const store::EntryId& id) {
-  const ContextPtr context(ContextPtr(), &id.context);
-  const TierFound found = find({context, std::span<const std::string_view>(&id.key, 1),
-                                std::span<const Digest128>(&id.address, 1)},
-                               Access::kRead, OnMiss::kIgnore);
-  if (found.is_empty() || !found.has(0)) return std::nullopt;
-  const Entry& entry = *found.entries[0].entry;
-  EntryInfo info;
-  info.is_in_memory = true;
-  info.signature = entry.signature;
-  info.sample = entry.sample;
-  info.size_bytes = static_cast<std::int64_t>(entry.value->size_bytes());
-  info.run_us = entry.run_us.value_or(0);
-  return info;
 }
 
 void MemoryTier::add_sizes(std::map<std::string, std::int64_t>& sizes, bool) {

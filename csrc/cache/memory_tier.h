@@ -38,28 +38,26 @@ class MemoryTier final : public Tier {
         has_directory_(has_directory) {}
 
   Counter hits() const override { return Counter::kHitsMemory; }
-  TierFound find(const TierKeys& keys, Access access, OnMiss on_miss) override;
-  bool has_place_for(std::uint64_t size_bytes) const override {
+  void find(const Keys& keys, Access access, OnMiss on_miss, Found& found) override;
+  bool has_room_for(std::uint64_t size_bytes) const override {
     return size_bytes <= store_->budget_bytes();
   }
   // An entry goes to its scope's place. One that is larger than the whole budget is not taken.
-  void store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
+  void store(const Keys& keys, OneOrMany<EntryPtr>& entries, const StoreOptions& options,
              OneOrMany<Kept>& kept) override;
   // Where there is no directory: one keeps them for all processes of a machine, and once.
-  void keep_rows(const TierKeys& keys, const FoundRows& rows, const std::vector<std::size_t>& which,
-                 Form form, OneOrMany<Kept>& kept) override;
-  void take_back(const TierKeys& keys, std::span<const Kept> kept) override;
+  void store_rows(const Keys& keys, const FoundRows& rows, const std::vector<std::size_t>& which,
+                  OneOrMany<Kept>& kept) override;
+  void take_back(const Keys& keys, std::span<const Kept> kept) override;
   // An entry in memory was whole when it came: it stays.
   void refuse(const store::EntryId&, store::Sequence, const Status&, Access) override {}
   void drop(const store::EntryId& id, Access access) override;
-  std::optional<EntryInfo> look(const store::EntryId& id) override;
   void add_sizes(std::map<std::string, std::int64_t>& sizes, bool may_open) override;
 
  private:
-  void drop_outdated(const TierKeys& keys, OneOrMany<HeldEntry>& held);
-  void compare_with_directory(const TierKeys& keys, const std::vector<std::size_t>& which,
-                              OneOrMany<HeldEntry>& held,
-                              std::vector<MemoryStore::Verdict>& verdicts);
+  void drop_outdated(const Keys& keys, HeldEntry* held);
+  void compare_with_directory(const Keys& keys, const std::vector<std::size_t>& which,
+                              HeldEntry* held, std::vector<MemoryStore::Verdict>& verdicts);
   EntryPtr moved_to_place(const std::string& scope, EntryPtr entry) const;
 
   const std::shared_ptr<MemoryStore> store_;

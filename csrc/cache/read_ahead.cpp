@@ -156,24 +156,22 @@ std::size_t ReadAhead::expect(const Request& request, std::size_t begin, MemoryS
     places.push_back(i);
   }
   if (keys.empty()) return end - begin;
-  const OneOrMany<Digest128> addresses = store::addresses_of(request.context->digest, keys);
-  const std::size_t count = disk.expect({request.context, keys, addresses}, kBytesExpected);
+  const std::size_t count = disk.expect(Keys(request.context, keys), kBytesExpected);
   return count < places.size() ? places[count] - begin : end - begin;
 }
 
 bool ReadAhead::bring_some(const Errand& errand, const std::vector<std::string_view>& keys,
                            Queue& queue) {
-  const OneOrMany<Digest128> addresses = store::addresses_of(errand.context->digest, keys);
-  const TierKeys asked{errand.context, keys, addresses};
-  const TierFound answer = errand.disk.find(asked, Access::kRead, OnMiss::kIgnore);
-  if (answer.is_empty()) return true;
-  const FoundRows& found = *answer.rows;
+  const Keys asked(errand.context, keys);
+  const auto rows_on_disk = errand.disk.find_rows(asked, Access::kRead);
+  if (!rows_on_disk.has_value()) return true;
+  const FoundRows& found = *rows_on_disk;
   std::size_t next = 0;
   while (next < found.entries().size()) {
     std::vector<std::size_t> rows;
     std::size_t size_bytes = 0;
     for (; next < found.entries().size(); ++next) {
-      if (!found.has(next) || found.is_provisional(next)) continue;
+      if (!found.has(next)) continue;
       const std::size_t more_bytes = found.payload_size_bytes(next);
       if (!rows.empty() && size_bytes + more_bytes > kBytesAtOnce) break;
       size_bytes += more_bytes;
@@ -192,7 +190,7 @@ bool ReadAhead::bring_some(const Errand& errand, const std::vector<std::string_v
       }
       HeldEntry held{at_place(errand, std::move(entries[k]).value()), found.sequence(i),
                      found.removals()};
-      if (!errand.memory.put_ahead(addresses[i], errand.context, keys[i], std::move(held),
+      if (!errand.memory.put_ahead(asked.addresses[i], errand.context, keys[i], std::move(held),
                                    errand.load)) {
         return false;
       }

@@ -13,7 +13,7 @@ Result<EntryPtr> entry_of(Result<std::shared_ptr<const Value>> value, const Foun
   MODCACHE_RETURN_IF_ERROR(value.status());
   return EntryPtr(std::make_shared<const Entry>(
       Entry{std::move(value).value(), std::string(found.header(i).signature), found.run_us(i),
-            found.stored_at_us(i), /*confirmation=*/nullptr, InputSample(found.sample(i))}));
+            found.stored_at_us(i), InputSample(found.sample(i))}));
 }
 
 }  // namespace

@@ -14,8 +14,7 @@
 namespace modcache::cache {
 
 // One for each of `rows`, which `found` has. kCorruption: what lies there is no such value; other
-// codes: it could not be read. An entry that waits for its confirmation comes without it, so
-// nothing may keep it.
+// codes: it could not be read.
 std::vector<Result<EntryPtr>> read_entries(const ValueFormat& format, Form form,
                                            const FoundRows& found,
                                            const std::vector<std::size_t>& rows);

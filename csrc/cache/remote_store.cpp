@@ -35,16 +35,7 @@ void RemoteTier::drop(const store::EntryId& id, Access access) {
 remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const EntryPtr& entry,
                                                 bool replaces) const {
   remote::WriteBehind::Write write = to_write.write(entry->value->size_bytes(), replaces);
-  write.encode = [to_write = std::move(to_write), entry,
-                  evidence = entry->confirmation != nullptr
-                                 ? entry->confirmation->evidence()
-                                 : nullptr](bool must_decide) -> Result<std::string> {
-    if (entry->confirmation != nullptr && !entry->confirmation->is_confirmed()) {
-      const Status refuted = Status::not_found("its run was not confirmed");
-      if (evidence == nullptr || entry->confirmation->is_refuted()) return refuted;
-      if (!must_decide && !evidence->is_due()) return Status::busy("not confirmed yet");
-      if (!entry->confirmation->settle(*evidence)) return refuted;
-    }
+  write.encode = [to_write = std::move(to_write), entry]() -> Result<std::string> {
     const Written written = entry->value->write(codec::Codec::kNone);
     const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
     const std::int64_t run_us = entry->run_us.value_or(0);
@@ -53,14 +44,21 @@ remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const Ent
   return write;
 }
 
-void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
+std::shared_ptr<const MarkOfWrite> RemoteTier::mark(const std::string& scope) {
+  const ServerPtr server = server_in_any_state();
+  return server == nullptr ? nullptr : std::make_shared<const MarkOfWrite>(*server, scope);
+}
+
+void RemoteTier::store(const Keys& keys, OneOrMany<EntryPtr>& entries, const StoreOptions& options,
                        OneOrMany<Kept>& kept) {
+  const bool replaces = options.replaces;
   if (replaces) note_replacement();
   const ServerPtr server = server_in_any_state();
   if (server == nullptr) return;
   std::vector<remote::WriteBehind::Write> writes;
   writes.reserve(keys.size());
-  const auto mark = std::make_shared<MarkOfWrite>(*server, keys.context()->scope);
+  const bool has_mark = options.since != nullptr && options.since->on_server != nullptr;
+  const auto mark = has_mark ? options.since->on_server : this->mark(keys.context()->scope);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     writes.push_back(write_of({*server, mark, keys, i}, entries[i], replaces));
   }

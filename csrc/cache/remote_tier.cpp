@@ -112,9 +112,9 @@ bool RemoteTier::ask(RemoteServer& server, Question& question, std::chrono::mill
          question.answer->values.size() == question.answer->names.size();
 }
 
-TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
+void RemoteTier::find(const Keys& keys, Access access, OnMiss, Found& found) {
   const ServerPtr server = this->server();
-  if (server == nullptr) return {};
+  if (server == nullptr) return;
   const std::string& scope = keys.context()->scope;
   Question question;
   // Read before anything else: what is asked from now on may be outdated once they have grown.
@@ -131,14 +131,18 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
     question.rows.push_back(i);
     question.answer->names.push_back(std::move(name));
   }
-  if (question.rows.empty()) return {};
-  if (!ask(*server, question, server->timeout())) return {};
-  TierFound answer = found_of(*server, keys, question, access);
+  if (question.rows.empty()) return;
+  if (!ask(*server, question, server->timeout())) return;
+  std::optional<remote::Generations::Current> current;
+  auto rows = rows_of(*server, keys, question, access, current);
   // A value that proved wrong meanwhile must not come back into nearer tiers.
   const Changes now = changes(*server);
-  if (now.clears != question.before.clears) return {};
-  if (now.replacements != question.before.replacements) return {};
-  return answer;
+  if (!rows.has_value() || now.clears != question.before.clears) return;
+  if (now.replacements != question.before.replacements) return;
+  found.add_rows(*std::move(rows), [this, scope, marks = *current, deadline = question.deadline,
+                                    before = question.before]() mutable {
+    return still_holds(scope, marks, deadline, before);
+  });
 }
 
 void RemoteTier::comes_after(const std::shared_ptr<DiskTier>& directory) {
@@ -190,15 +194,17 @@ bool RemoteTier::is_of(const remote::Record& record, const store::EntryId& id,
          (now_us() - record.stored_at_us) / 1'000'000 < settings_.max_age_s;
 }
 
-TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const Question& question,
-                               Access access) {
-  auto current = question.current;
+// Nothing: the server has none of the keys. `current`: the marks that the rows have.
+std::optional<FoundRows> RemoteTier::rows_of(RemoteServer& server, const Keys& keys,
+                                             const Question& question, Access access,
+                                             std::optional<remote::Generations::Current>& current) {
+  current = question.current;
   if (question.asks_for_marks) {
     current = server.generations().note(keys.context()->scope, question.answer->values[0],
                                         question.answer->values[1], question.before.clears,
                                         question.before.of_directory);
   }
-  if (!current.has_value()) return {};
+  if (!current.has_value()) return std::nullopt;
   store::ReceivedRows rows(keys.addresses);
   bool has_found = false;
   for (std::size_t place = 0; place < question.rows.size(); ++place) {
@@ -223,14 +229,8 @@ TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const
                  entry.stored_at_us});
     has_found = true;
   }
-  TierFound answer;
-  if (!has_found) return answer;
-  answer.rows.emplace(std::move(rows).finish(), question.before.of_directory);
-  answer.still_holds = [this, scope = keys.context()->scope, marks = *current,
-                        deadline = question.deadline, before = question.before]() mutable {
-    return still_holds(scope, marks, deadline, before);
-  };
-  return answer;
+  if (!has_found) return std::nullopt;
+  return FoundRows(std::move(rows).finish(), question.before.of_directory);
 }
 
 HeldEntry RemoteTier::read(const store::EntryId& id, FoundRows& rows, std::size_t row,
@@ -254,32 +254,6 @@ void RemoteTier::refuse(const store::EntryId& id, store::Sequence, const Status&
                         Access access) {
   count_broken(broken);
   drop(id, access);
-}
-
-std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
-  const ServerPtr server = this->server();
-  if (server == nullptr) return std::nullopt;
-  const ContextPtr context(ContextPtr(), &id.context);
-  const TierKeys keys = TierKeys::of_one(context, id);
-  Question question;
-  question.before = changes(*server);
-  question.rows.push_back(0);
-  question.asks_for_marks = true;
-  question.answer->names = server->generations().names(id.context.scope);
-  question.answer->names.push_back(server->entry_name(id.address));
-  if (server->writes().is_pending(question.answer->names.back())) return std::nullopt;
-  if (!ask(*server, question, server->timeout())) return std::nullopt;
-  const TierFound answer = found_of(*server, keys, question, Access::kRead);
-  if (!answer.has(0)) return std::nullopt;
-  const FoundRows& rows = *answer.rows;
-  EntryInfo info;
-  info.is_remote = true;
-  info.signature = std::string(rows.header(0).signature);
-  info.sample = InputSample(rows.sample(0));
-  info.size_bytes = static_cast<std::int64_t>(rows.payload_size_bytes(0));
-  info.run_us = rows.run_us(0);
-  info.stored_at_us = rows.stored_at_us(0);
-  return info;
 }
 
 void RemoteTier::flush() {

@@ -47,15 +47,16 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
 
   Counter hits() const override { return Counter::kHitsRemote; }
   bool is_far() const override { return true; }
-  TierFound find(const TierKeys& keys, Access access, OnMiss on_miss) override;
+  void find(const Keys& keys, Access access, OnMiss on_miss, Found& found) override;
   HeldEntry read(const store::EntryId& id, FoundRows& rows, std::size_t row, Access access,
                  Reading reading) override;
-  void store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
+  void store(const Keys& keys, OneOrMany<EntryPtr>& entries, const StoreOptions& options,
              OneOrMany<Kept>& kept) override;
+  // Returns the mark with which a result is stored whose call begins now; null: there is no server.
+  std::shared_ptr<const MarkOfWrite> mark(const std::string& scope);
   void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
               Access access) override;
   void drop(const store::EntryId& id, Access access) override;
-  std::optional<EntryInfo> look(const store::EntryId& id) override;
   void add_sizes(std::map<std::string, std::int64_t>&, bool) override {}
 
   // Nothing of the scope that was stored before `older_than_us` is found any more; 0: nothing. An
@@ -103,8 +104,9 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
 
   void note_replacement() { replacements_.fetch_add(1, std::memory_order_acq_rel); }
   bool ask(RemoteServer& server, Question& question, std::chrono::milliseconds timeout);
-  TierFound found_of(RemoteServer& server, const TierKeys& keys, const Question& question,
-                     Access access);
+  std::optional<FoundRows> rows_of(RemoteServer& server, const Keys& keys, const Question& question,
+                                   Access access,
+                                   std::optional<remote::Generations::Current>& current);
   void count_broken(const Status& broken);
   bool is_of(const remote::Record& record, const store::EntryId& id,
              const remote::Generations::Current& current) const;

@@ -22,7 +22,7 @@ Result<remote::Generations::Current> MarkOfWrite::find(RemoteServer& server,
 }
 
 EntryToWrite::EntryToWrite(RemoteServer& server, std::shared_ptr<const MarkOfWrite> mark,
-                           const TierKeys& keys, std::size_t i)
+                           const Keys& keys, std::size_t i)
     : server_(&server),
       mark_(std::move(mark)),
       context_(keys.context()),

@@ -40,7 +40,7 @@ class MarkOfWrite {
 // writes holds it.
 class EntryToWrite {
  public:
-  EntryToWrite(RemoteServer& server, std::shared_ptr<const MarkOfWrite> mark, const TierKeys& keys,
+  EntryToWrite(RemoteServer& server, std::shared_ptr<const MarkOfWrite> mark, const Keys& keys,
                std::size_t i);
 
   // A write of it without its encoder, which shall call encode().

@@ -326,9 +326,14 @@ Options to_options(const Settings& settings) {
   return options;
 }
 
-Settings settings_from_environment(std::vector<std::string>& warnings) {
+Settings default_settings() {
   Settings settings;
   settings.dir = default_dir();
+  return settings;
+}
+
+Settings settings_from_environment(std::vector<std::string>& warnings) {
+  Settings settings = default_settings();
   for (const auto& option : kOptions) {
     const std::string variable = environment_name(option.name);
     const char* value = std::getenv(variable.c_str());

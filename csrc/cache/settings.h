@@ -52,6 +52,12 @@ struct Settings {
   std::int64_t remote_ttl_s = 0;         // after which it drops what was stored; 0: never
 };
 
+// Returns max_age_s in microseconds; 0 for ages that no entry reaches.
+inline std::int64_t max_age_us(const Settings& settings) {
+  constexpr std::int64_t kMostAgeSeconds = 100LL * 366 * 24 * 3600;
+  return settings.max_age_s > kMostAgeSeconds ? 0 : settings.max_age_s * 1'000'000;
+}
+
 using Options = std::map<std::string, std::string>;
 
 // Applies all of `options`, or none: an unknown name or a bad value is kInvalidArgument and says
@@ -63,6 +69,8 @@ Status apply_options(const Options& options, Settings& settings);
 // `***`: given back as it is, that stands for the password that is set.
 Options to_options(const Settings& settings);
 
+// The defaults, with the user's default directory.
+Settings default_settings();
 // Defaults, then the environment. A bad environment value is reported in `warnings`, and the
 // default stands.
 Settings settings_from_environment(std::vector<std::string>& warnings);

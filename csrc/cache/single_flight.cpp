@@ -155,7 +155,7 @@ SingleFlight::Outcome SingleFlight::await(Board& board, Flight& flight, Time dea
 
 SingleFlight::Lead SingleFlight::try_enter_all(const std::vector<Digest128>& addresses,
                                                std::vector<bool>& is_led) {
-  is_led.assign(addresses.size(), false);
+  is_led = std::vector<bool>(addresses.size(), false);
   // Made before the lock, so that it gives up what it has, and can, should memory run out.
   const auto flight = std::make_shared<Flight>();
   flight->addresses.reserve(addresses.size());

@@ -66,11 +66,13 @@ void Stats::add_hits(const store::Context& context, const HitCounts& counts, boo
   const std::array<Addition, 3> additions{addition(counts.tier, counts.hits),
                                           addition(Counter::kSavedUs, counts.saved_us),
                                           addition(Counter::kHitBytes, counts.bytes)};
-  add_here({additions.data(), additions.size()});
+  add(context, additions, may_keep);
+}
+
+void Stats::add(const store::Context& context, std::span<const Addition> additions, bool may_keep) {
+  add_here(additions);
   auto* const kept = may_keep ? directory_.load(std::memory_order_acquire) : nullptr;
-  if (kept != nullptr) {
-    kept->add(context.digest, context.scope, {additions.data(), additions.size()});
-  }
+  if (kept != nullptr) kept->add(context.digest, context.scope, additions);
 }
 
 void Stats::reset() {

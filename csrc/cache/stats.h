@@ -87,8 +87,9 @@ class Stats {
   // Counts several at once, which takes less than one after the other.
   void add(std::string_view scope, std::span<const Addition> additions);
   void add(Counter counter, std::int64_t amount = 1) { add({}, counter, amount); }
-  // Counts hits of a context, without a look for its scope if the thread did so before. `may_keep`:
-  // the mode that the look-up went by allows writing to the directory.
+  // Counts for a context, without a search for its scope if the thread counted for it before.
+  // `may_keep`: the mode of the call allows writing to the directory.
+  void add(const store::Context& context, std::span<const Addition> additions, bool may_keep);
   void add_hits(const store::Context& context, const HitCounts& counts, bool may_keep);
 
   std::int64_t get(Counter counter) const {

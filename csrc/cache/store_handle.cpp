@@ -1,35 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/store_handle.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/process_wide.h"
 #include "store/control/directory_mode.h"
 
 namespace modcache::cache {
 namespace {
 
 constexpr std::int64_t kPatienceMs = 400;
-constexpr std::int64_t kMostAgeSeconds = 100LL * 366 * 24 * 3600;
 // Another process may make the directory that a reader found missing.
 constexpr auto kLookAgainAfter = std::chrono::milliseconds(500);
 
 }  // namespace
 
-StoreHandle::StoreHandle(const Settings& settings, Stats& stats, fs::FileSystem& file_system,
-                         store::DirectoryCounters* counters)
+StoreHandle::StoreHandle(const Settings& settings, fs::FileSystem& file_system)
     : settings_(settings),
-      stats_(stats),
       file_system_(file_system),
-      counters_(counters),
       fork_generation_(fork_generation()),
-      fork_registration_(hold_across_fork(mutex_)) {}
+      fork_registration_(hold_across_fork(mutex_)),
+      listeners_fork_registration_(hold_across_fork(listeners_mutex_)) {}
 
 StoreHandle::~StoreHandle() {
   stop_holding_across_fork(fork_registration_);
+  stop_holding_across_fork(listeners_fork_registration_);
   MutexLock lock(mutex_);
   abandon_after_fork();
+  store_ = nullptr;  // before the listeners, as its threads count
+}
+
+namespace {
+
+struct Use {
+  const void* user;
+  std::shared_ptr<StoreHandle> handle;
+};
+struct Uses : ProcessWide<Uses> {
+  std::vector<Use> all MODCACHE_GUARDED_BY(mutex);
+};
+
+Status check_shared(const Settings& settings, const Settings& other) {
+  const char* differing = settings.disk_bytes != other.disk_bytes   ? "disk"
+                          : settings.durability != other.durability ? "durability"
+                          : settings.io != other.io                 ? "io"
+                                                                    : nullptr;
+  if (differing == nullptr) return Status::ok();
+  const std::string option = differing;
+  return Status::invalid_argument(
+      "another Cache of this process uses the directory '" + settings.dir + "' with " + option +
+      "='" + to_options(other).at(option) + "', so this one cannot have " + option + "='" +
+      to_options(settings).at(option) + "'; give both the same value, or use another dir");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<StoreHandle>> StoreHandle::acquire(const void* user,
+                                                          const Settings& settings,
+                                                          fs::FileSystem& file_system) {
+  if (user == nullptr) return std::make_shared<StoreHandle>(settings, file_system);
+  MutexLock lock(Uses::instance().mutex);
+  std::vector<Use>& all = Uses::instance().all;
+  std::shared_ptr<StoreHandle> handle;
+  for (const Use& use : all) {
+    const Settings& other = use.handle->settings_;
+    if (use.user == user || other.dir != settings.dir || other.disk_bytes == 0) continue;
+    if (settings.disk_bytes == 0) continue;
+    MODCACHE_RETURN_IF_ERROR(check_shared(settings, other));
+    handle = use.handle;
+  }
+  const auto own =
+      std::find_if(all.begin(), all.end(), [&](const Use& use) { return use.user == user; });
+  const bool stays = handle == nullptr && own != all.end() && own->handle->has_store_of(settings);
+  if (stays) return own->handle;
+  if (handle == nullptr) handle = std::make_shared<StoreHandle>(settings, file_system);
+  if (own == all.end()) {
+    all.push_back({user, handle});
+  } else {
+    own->handle = handle;
+  }
+  return handle;
+}
+
+void StoreHandle::release(const void* user) {
+  std::shared_ptr<StoreHandle> released;  // destroyed when the lock is no longer held
+  MutexLock lock(Uses::instance().mutex);
+  std::vector<Use>& all = Uses::instance().all;
+  const auto own =
+      std::find_if(all.begin(), all.end(), [&](const Use& use) { return use.user == user; });
+  if (own == all.end()) return;
+  released = std::move(own->handle);
+  all.erase(own);
+}
+
+bool StoreHandle::has_store_of(const Settings& settings) const {
+  return settings_.dir == settings.dir && settings_.disk_bytes == settings.disk_bytes &&
+         settings_.max_age_s == settings.max_age_s && settings_.strict == settings.strict &&
+         settings_.durability == settings.durability && settings_.io == settings.io &&
+         settings_.policy == settings.policy;
+}
+
+void StoreHandle::add_listener(Stats& stats) {
+  MutexLock lock(listeners_mutex_);
+  listeners_.push_back(&stats);
+}
+
+void StoreHandle::remove_listener(Stats& stats) {
+  MutexLock lock(listeners_mutex_);
+  listeners_.erase(std::find(listeners_.begin(), listeners_.end(), &stats));
+}
+
+void StoreHandle::count(Counter counter, std::int64_t amount) {
+  MutexLock lock(listeners_mutex_);
+  if (!listeners_.empty()) listeners_.front()->add(counter, amount);
 }
 
 // The parent's connection and locks must not be closed from here, so its Store is leaked on
@@ -47,11 +134,11 @@ StorePtr StoreHandle::get_open() {
   return store_;
 }
 
-void StoreHandle::open_if_there() {
+StorePtr StoreHandle::open_if_there() {
   MutexLock lock(mutex_);
   abandon_after_fork();
-  if (Clock::now() < alone_until_ || !file_system_.info(settings_.dir).is_ok()) return;
-  (void)attached(Access::kWrite);
+  if (Clock::now() < alone_until_ || !file_system_.info(settings_.dir).is_ok()) return nullptr;
+  return attached(Access::kWrite);
 }
 
 StorePtr StoreHandle::get(Access access) {
@@ -69,26 +156,9 @@ std::uint64_t StoreHandle::removals(Access access) {
 }
 
 const StorePtr& StoreHandle::attached(Access access) {
-  if (store_ != nullptr && !store_->is_attached()) {
-    store_ = nullptr;
-    if (counters_ != nullptr) counters_->detach();
-  }
-  if (store_ == nullptr) {
-    store_ = open(access);
-    are_counters_attached_ = false;
-    counters_again_at_ = {};
-  }
-  let_counters_attach(access);
+  if (store_ != nullptr && !store_->is_attached()) store_ = nullptr;
+  if (store_ == nullptr) store_ = open(access);
   return store_;
-}
-
-void StoreHandle::let_counters_attach(Access access) {
-  if (are_counters_attached_ || counters_ == nullptr || access != Access::kWrite) return;
-  if (store_ == nullptr || store_->is_read_only()) return;
-  const auto now = Clock::now();
-  if (now < counters_again_at_) return;
-  are_counters_attached_ = counters_->attach();
-  counters_again_at_ = now + kBackoff;
 }
 
 StorePtr StoreHandle::open(Access access) {
@@ -111,14 +181,14 @@ StorePtr StoreHandle::open(Access access) {
   if (opened.is_ok()) return StorePtr(std::move(opened).value());
   alone_until_ = Clock::now() + kBackoff;
   why_alone_ = opened.status().message();
-  stats_.add(Counter::kErrors);
+  count(Counter::kErrors);
   log(LogLevel::kWarning, "open:" + settings_.dir,
       "the cache directory '" + settings_.dir + "' cannot be used: " + opened.status().message() +
           "; models run without it, it is tried again in 30 s");
   return nullptr;
 }
 
-store::StoreOptions StoreHandle::options() const {
+store::StoreOptions StoreHandle::options() {
   store::StoreOptions options;
   options.directory = settings_.dir;
   options.disk_budget_bytes = settings_.disk_bytes;
@@ -128,24 +198,18 @@ store::StoreOptions StoreHandle::options() const {
   options.durability = settings_.durability;
   options.read_via = settings_.io;
   options.patience_ms = kPatienceMs;
-  options.max_age_us = settings_.max_age_s > kMostAgeSeconds ? 0 : settings_.max_age_s * 1'000'000;
-  options.on_evicted = [&stats = stats_](std::int64_t entries) {
-    stats.add(Counter::kEvicted, entries);
-  };
-  options.on_not_kept = [&stats = stats_](std::int64_t entries) {
-    stats.add(Counter::kNotKept, entries);
-  };
+  options.max_age_us = max_age_us(settings_);
+  options.on_evicted = [this](std::int64_t entries) { count(Counter::kEvicted, entries); };
+  options.on_not_kept = [this](std::int64_t entries) { count(Counter::kNotKept, entries); };
   options.is_strict = settings_.strict;
-  options.on_foreign_file = [&stats = stats_, dir = settings_.dir](const Status& foreign) {
-    stats.add(Counter::kErrors);
+  options.on_foreign_file = [this, dir = settings_.dir](const Status& foreign) {
+    count(Counter::kErrors);
     log_once(LogLevel::kWarning, foreign.message(),
              "in the cache directory '" + dir + "': " + foreign.message() +
                  "; models run on, modcache doctor '" + dir + "' says more");
   };
-  // The store may outlive this handle for a moment, but not the counters.
-  options.on_write_error = [&stats = stats_, dir = settings_.dir](const Status& status,
-                                                                  std::int64_t entries) {
-    stats.add(Counter::kErrors, entries);
+  options.on_write_error = [this, dir = settings_.dir](const Status& status, std::int64_t entries) {
+    count(Counter::kErrors, entries);
     log(LogLevel::kWarning, "write:" + dir,
         "writing to '" + dir + "' failed: " + status.message() +
             "; the models run on, these results are not kept");

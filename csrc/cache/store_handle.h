@@ -13,13 +13,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/mutex.h"
 #include "cache/settings.h"
 #include "cache/stats.h"
 #include "cache/tier.h"
 #include "fs/file_system.h"
-#include "store/counters/directory_counters.h"
 #include "store/store.h"
 
 namespace modcache::cache {
@@ -30,20 +30,32 @@ class StoreHandle {
  public:
   static constexpr std::chrono::seconds kBackoff{30};
 
-  // Opens nothing. `settings`, `stats`, `file_system` and `counters` must outlive the handle.
-  // `counters` attach to the directory when it is first opened for a call that may write.
-  StoreHandle(const Settings& settings, Stats& stats, fs::FileSystem& file_system,
-              store::DirectoryCounters* counters = nullptr);
+  // Opens nothing. `file_system` must outlive the handle.
+  StoreHandle(const Settings& settings, fs::FileSystem& file_system);
   ~StoreHandle();
   StoreHandle(const StoreHandle&) = delete;
   StoreHandle& operator=(const StoreHandle&) = delete;
+
+  // Returns the handle that the caches of this process share for the directory of the settings, and
+  // notes that `user` uses it from now on instead of any before. kInvalidArgument: another user has
+  // the directory open with another `disk`, `durability` or `io`. A null user shares nothing.
+  static Result<std::shared_ptr<StoreHandle>> acquire(const void* user, const Settings& settings,
+                                                      fs::FileSystem& file_system);
+  static void release(const void* user);
+
+  // Returns whether a store for these settings would be the same.
+  bool has_store_of(const Settings& settings) const;
+
+  // The first of the listeners that are there counts what the store does on its own.
+  void add_listener(Stats& stats);
+  void remove_listener(Stats& stats);
 
   // Null while the directory is left alone, or where there is none to read. Opens it at need.
   StorePtr get(Access access);
   // The open store or null; never opens.
   StorePtr get_open();
-  // Opens a directory that is there, for its counters alone.
-  void open_if_there();
+  // Opens a directory that is there, for counters alone; null: it is not.
+  StorePtr open_if_there();
 
   // How many removals the directory has seen; what it said last while it cannot be asked. Opens it
   // at need; otherwise a few atomic loads.
@@ -66,19 +78,17 @@ class StoreHandle {
   // The store if it still is that of the directory, or the one that is there now, or null.
   const StorePtr& attached(Access access) MODCACHE_REQUIRES(mutex_);
   StorePtr open(Access access) MODCACHE_REQUIRES(mutex_);
-  void let_counters_attach(Access access) MODCACHE_REQUIRES(mutex_);
-  store::StoreOptions options() const;
+  store::StoreOptions options();
   void abandon_after_fork() MODCACHE_REQUIRES(mutex_);
 
-  const Settings& settings_;
-  Stats& stats_;
+  // The store's threads count, too, so this takes no lock but that of the listeners.
+  void count(Counter counter, std::int64_t amount = 1);
+
+  const Settings settings_;
   fs::FileSystem& file_system_;
-  store::DirectoryCounters* const counters_;
 
   Mutex mutex_;
   StorePtr store_ MODCACHE_GUARDED_BY(mutex_);
-  bool are_counters_attached_ MODCACHE_GUARDED_BY(mutex_) = false;  // to `store_`
-  Clock::time_point counters_again_at_ MODCACHE_GUARDED_BY(mutex_){};
   std::uint64_t fork_generation_ MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t last_removals_ MODCACHE_GUARDED_BY(mutex_) = 0;
   Clock::time_point alone_until_ MODCACHE_GUARDED_BY(mutex_){};
@@ -87,6 +97,9 @@ class StoreHandle {
   // Reading calls do not look again before then: there was no directory, which is no failure.
   Clock::time_point missing_until_ MODCACHE_GUARDED_BY(mutex_){};
   std::uint64_t fork_registration_;
+  Mutex listeners_mutex_;
+  std::vector<Stats*> listeners_ MODCACHE_GUARDED_BY(listeners_mutex_);
+  std::uint64_t listeners_fork_registration_;
 };
 
 }  // namespace modcache::cache

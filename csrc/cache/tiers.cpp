@@ -32,8 +32,8 @@ std::shared_ptr<MemoryStore> make_memory(const Settings& settings, const TierPar
 }
 
 std::shared_ptr<DiskTier> make_disk(const Settings& settings, const TierParts& parts) {
-  return std::make_shared<DiskTier>(settings, parts.format, parts.stats, parts.file_system,
-                                    parts.counters);
+  return std::make_shared<DiskTier>(settings, parts.format, parts.stats, parts.store,
+                                    parts.file_system, parts.counters);
 }
 
 std::shared_ptr<RemoteTier> make_remote(const Settings& settings, const TierParts& parts) {
@@ -62,7 +62,9 @@ Tiers make_tiers(const Settings& settings, const TierParts& parts) {
 
 Tiers make_tiers(const Settings& settings, const TierParts& parts, const Settings& settings_before,
                  const Tiers& before) {
-  auto disk = use_one_store(settings, settings_before) ? before.disk : make_disk(settings, parts);
+  const bool is_same_store =
+      use_one_store(settings, settings_before) && before.disk->store_handle() == parts.store;
+  auto disk = is_same_store ? before.disk : make_disk(settings, parts);
   auto remote =
       use_one_server(settings, settings_before) ? before.remote : make_remote(settings, parts);
   if (settings.dir != settings_before.dir) {

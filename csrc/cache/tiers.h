@@ -24,9 +24,10 @@ struct TierParts {
   const ValueFormat& format;
   Stats& stats;
   Places& places;
-  fs::FileSystem& file_system;
+  std::shared_ptr<StoreHandle> store;  // of the directory of the settings
   // They belong to the directory; null: none are kept.
   store::DirectoryCounters* counters = nullptr;
+  fs::FileSystem& file_system;
   ConnectRemote connect_remote = connect_by_library;
 };
 

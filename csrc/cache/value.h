@@ -15,7 +15,6 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/confirmation.h"
 #include "base/result.h"
 #include "cache/context.h"
 #include "cache/found_rows.h"
@@ -71,21 +70,13 @@ struct Entry {
   // that reads as 0.
   std::optional<std::int64_t> run_us;
   std::int64_t stored_at_us = now_us();  // since 1970, or kAgeless
-  // While that is undecided the value is provisional: on no disk, and gone if it is refuted. Null:
-  // it is for good.
-  ConfirmationPtr confirmation = nullptr;
-  InputSample sample{};  // of that input; empty: matches any of the signature
+  InputSample sample{};                  // of that input; empty: matches any of the signature
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 
 // Whether it was stored so long ago that it is not found any more; 0: none is too old.
 inline bool is_expired(const Entry& entry, std::int64_t max_age_s) {
   return max_age_s > 0 && (now_us() - entry.stored_at_us) / 1'000'000 >= max_age_s;
-}
-// Whether it may be found: neither too old nor refuted.
-inline bool is_valid(const Entry& entry, std::int64_t max_age_s) {
-  if (entry.confirmation != nullptr && entry.confirmation->is_refuted()) return false;
-  return !is_expired(entry, max_age_s);
 }
 
 // The facts about an entry that are known without reading its value.

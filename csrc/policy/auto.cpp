@@ -17,6 +17,21 @@ constexpr std::uint64_t kBucketsPerEntry = 4;
 constexpr std::uint32_t kMinBuckets = 64;
 constexpr std::uint64_t kMaxCapacity = std::uint64_t{1} << 32;
 constexpr Tick kMaxPeriod = Tick{1} << 30;
+// Ages are averaged over about this many sampled uses. Capacity lookups have at most as many
+// samples, so an average spans at least one epoch, whatever the capacity is.
+constexpr std::int64_t kSampledUses = 128;
+constexpr std::uint64_t kAgesPerTick = 256;
+constexpr std::uint64_t kMaxAge = kAgesPerTick << 32;
+
+std::uint64_t load_age(const std::atomic<std::uint64_t>& age) {
+  return std::min(age.load(kRelaxed), kMaxAge);
+}
+
+// Returns a pseudo-random number below `end`.
+std::uint64_t random_below(std::uint64_t end, std::uint64_t seed) {
+  const std::uint64_t mixed = (seed ^ seed >> 32) * 0xd6e8feb86659fd93U;
+  return (mixed >> 32) * end >> 32;
+}
 
 std::shared_ptr<AutoState> state_in(void* shared_state) {
   if (shared_state != nullptr) return {static_cast<AutoState*>(shared_state), [](AutoState*) {}};
@@ -83,17 +98,22 @@ std::uint8_t Auto::period() const {
   return static_cast<std::uint8_t>(state_->period.load(kRelaxed));
 }
 
+// The sketch rounds down and entries round up. Otherwise keys that are equally frequent could
+// differ by two, because some were seen before the halving and some after it.
 std::uint32_t Auto::aged_count(Usage usage) const {
   const auto periods = static_cast<std::uint8_t>(period() - usage.period);
-  return std::min<std::uint32_t>(usage.count, kMaxCount) >> std::min<std::uint32_t>(periods, 4);
+  const std::uint32_t shift = std::min<std::uint32_t>(periods, 4);
+  return (std::min<std::uint32_t>(usage.count, kMaxCount) + (1U << shift) - 1) >> shift;
 }
 
 std::uint64_t Auto::patience() const {
   const std::uint64_t capacity = this->capacity();
   if (capacity == 0) return ~Tick{0};  // unknown: nothing is too old
-  const std::uint64_t usual_age = state_->usual_age.load(kRelaxed);
-  if (usual_age == 0) return capacity * kMaxPatience;
-  return std::clamp(usual_age + usual_age / 2, capacity * kMinPatience, capacity * kMaxPatience);
+  const std::uint64_t average = load_age(state_->average_age);
+  const std::uint64_t largest = load_age(state_->largest_age);
+  if (average == 0 || largest == 0) return capacity * kMaxPatience;
+  return std::clamp(std::min(2 * average, largest + largest / 4) / kAgesPerTick,
+                    capacity * kMinPatience, capacity * kMaxPatience);
 }
 
 // An entry that is in use is worth 1 at least, however long a period is.
@@ -103,8 +123,9 @@ std::uint32_t Auto::frequency(Usage usage, Tick now) const {
 
 bool Auto::may_replace(Usage victim, std::uint64_t hash, Tick now) {
   advance(now);
-  const bool is_abandoned = capacity() != 0 && age_of(victim, now) > capacity() * kMaxPatience;
-  return is_abandoned || sketch().count(hash) >= frequency(victim, now) + kMinLead;
+  const std::uint32_t frequency = this->frequency(victim, now);
+  if (frequency == 0 && random_below(kOneIn, hash + now) == 0) return true;
+  return sketch().count(hash) >= frequency + kMinLead;
 }
 
 Usage Auto::inserted(std::uint64_t hash, Tick now) {
@@ -121,16 +142,22 @@ Usage Auto::used(Usage usage, Tick now) const {
   return usage;
 }
 
-// Follows larger ages quickly and smaller ones slowly, so it stays near the largest. It learns from
-// a sample of the uses, so that processes do not all write to one cache line at each.
+// Learns from a sample of the uses, so that processes do not all write to one cache line at each.
 void Auto::learn_age(Tick age, Tick now) const {
-  if (now * 0x9e3779b9U >= 1U << 29) return;
-  const Tick usual = state_->usual_age.load(kRelaxed);
-  const bool is_first = usual == 0;
-  const Tick next = is_first      ? age
-                    : age > usual ? usual + (age - usual + 3) / 4
-                                  : usual - (usual - age) / 128;
-  if (next != usual) state_->usual_age.store(next, kRelaxed);
+  const std::uint64_t capacity = this->capacity();
+  if (capacity == 0 || random_below(capacity, now) >= kSampledUses) return;
+  const std::uint64_t latest = age * kAgesPerTick;
+  // The first ages of a shuffled epoch are small.
+  const std::uint64_t first = std::max(latest, 2 * capacity * kAgesPerTick);
+  const auto move = [&](std::atomic<std::uint64_t>& moved, bool to_larger_at_once) {
+    const std::uint64_t known = load_age(moved);
+    const auto difference = static_cast<std::int64_t>(latest) - static_cast<std::int64_t>(known);
+    const bool is_at_once = to_larger_at_once && difference > 0;
+    const std::uint64_t next = known + (is_at_once ? difference : difference / kSampledUses);
+    moved.store(known == 0 ? first : next, kRelaxed);
+  };
+  move(state_->average_age, false);
+  move(state_->largest_age, true);
 }
 
 // Among equally frequent entries the one that was used longest ago is evicted first.

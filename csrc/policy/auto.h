@@ -6,9 +6,10 @@
 // count is larger by kMinLead. So on epochs over a dataset that does not fit, where all keys are
 // equally frequent, the entries stay until they are asked for again.
 //
-// Entries that nobody uses any more give way. An entry that is one and a half times as old as
-// entries usually are when they are used again (`usual_age`) counts as never used. An entry that
-// was not used for kMaxPatience times capacity lookups is abandoned: any new key replaces it.
+// Entries that nobody uses any more give way. An entry counts as never used once it is older than
+// entries usually become before they are used again: twice the average age, or five fourths of
+// about the largest one. One of kOneIn new keys replaces such an entry whatever its own count is,
+// because the first epoch over another dataset finds all keys once.
 #pragma once
 
 #include <array>
@@ -30,8 +31,9 @@ struct AutoState {
   std::atomic<std::uint32_t> buckets;   // of `sketch` that are in use
   std::atomic<std::uint32_t> period;    // the number of halvings
   std::atomic<Tick> period_began_at;
-  // About the largest age that entries have when they are used again; 0: unknown.
-  std::atomic<Tick> usual_age;
+  // The age of entries when they are used again, 256 per tick; 0: unknown.
+  std::atomic<std::uint64_t> average_age;
+  std::atomic<std::uint64_t> largest_age;  // recently
   alignas(64) std::array<FrequencySketch::Bucket, kMaxBuckets> sketch;
 };
 static_assert(sizeof(AutoState) <= kSharedStateBytes);
@@ -40,8 +42,9 @@ class Auto final : public Policy {
  public:
   static constexpr std::uint32_t kMinLead = 2;
   static constexpr std::uint64_t kLookupsPerPeriod = 10;  // times the capacity
-  static constexpr std::uint64_t kMinPatience = 2;        // times the capacity
+  static constexpr std::uint64_t kMinPatience = 1;        // times the capacity
   static constexpr std::uint64_t kMaxPatience = 64;       // times the capacity
+  static constexpr std::uint32_t kOneIn = 10;
 
   explicit Auto(void* shared_state);
 
@@ -57,7 +60,7 @@ class Auto final : public Policy {
   FrequencySketch sketch() const;
   std::uint64_t capacity() const;
   std::uint8_t period() const;
-  // Returns the count of the entry, halved once for each period since it was counted.
+  // Returns the count of the entry, halved and rounded up for each period since it was counted.
   std::uint32_t aged_count(Usage usage) const;
   // Returns the age at which an entry counts as never used.
   std::uint64_t patience() const;

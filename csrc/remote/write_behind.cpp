@@ -12,8 +12,6 @@ namespace {
 
 // Writes of one call, and of calls that follow at once, go to the server together.
 constexpr auto kGather = std::chrono::milliseconds(2);
-// Writes that cannot decide yet are asked again after this.
-constexpr auto kAskAgainAfter = std::chrono::milliseconds(50);
 constexpr auto kIdle = std::chrono::seconds(1);
 
 // Several writes of one name: only the last counts. What came before it must not be written after
@@ -137,28 +135,25 @@ Status WriteBehind::flush(Clock::time_point deadline) {
   return Status::busy(std::to_string(wanted - now.done) + " writes still wait");
 }
 
-void WriteBehind::take(Queue& queue, std::vector<Queued>& taken) {
-  const std::size_t most = taken.size() + kMostInBatch;
+std::vector<WriteBehind::Queued> WriteBehind::take(Queue& queue) {
+  std::vector<Queued> taken;
   std::uint64_t size_bytes = 0;
-  for (const Queued& held : taken) size_bytes += held.size_bytes;
-  while (!queue.writes.empty() && taken.size() < most) {
+  while (!queue.writes.empty() && taken.size() < kMostInBatch) {
     const std::uint64_t next_bytes = queue.writes.front().size_bytes;
     if (size_bytes > 0 && size_bytes + next_bytes > kBatchBytes) break;
     size_bytes += next_bytes;
     taken.push_back(std::move(queue.writes.front()));
     queue.writes.pop_front();
   }
+  return taken;
 }
 
 void WriteBehind::work_until_stopped(Queue& queue) {
-  std::vector<Queued> held;
   while (true) {
     std::vector<Queued> taken;
-    bool must_decide = false;
     {
       MutexLock lock(mutex_);
-      const auto idle_until =
-          Clock::now() + (held.empty() ? Clock::duration(kIdle) : kAskAgainAfter);
+      const auto idle_until = Clock::now() + kIdle;
       while (!queue.is_stopping && queue.writes.empty() && queue.waiters == 0 &&
              queue.changed.wait_until(mutex_, idle_until)) {
       }
@@ -167,13 +162,11 @@ void WriteBehind::work_until_stopped(Queue& queue) {
       while (!queue.is_stopping && queue.waiters == 0 && queue.writes.size() < kMostInBatch &&
              queue.changed.wait_until(mutex_, gather_until)) {
       }
-      taken.swap(held);  // which are older than all that is in the queue
-      take(queue, taken);
-      must_decide = queue.waiters != 0;
+      taken = take(queue);
     }
     // No memory: what was taken is lost, and the thread goes on.
     (void)without_throwing([&] {
-      if (!taken.empty()) write(encoded(taken, must_decide, held), queue);
+      if (!taken.empty()) write(encoded(taken), queue);
       return Status::ok();
     });
     if (!taken.empty()) finish(taken, queue);
@@ -184,45 +177,28 @@ void WriteBehind::work_until_stopped(Queue& queue) {
   }
 }
 
-// False: it cannot be said yet what becomes of the write.
-bool WriteBehind::add_to(Batch& batch, const Queued& write, bool must_decide) {
+void WriteBehind::add_to(Batch& batch, const Queued& write) {
   if (write.encode == nullptr) {
     batch.removals.push_back({write.name, write.number, true});
-    return true;
+    return;
   }
-  auto bytes = without_throwing([&] { return write.encode(must_decide); });
+  auto bytes = without_throwing([&] { return write.encode(); });
   if (bytes.is_ok()) {
     batch.values.push_back({write.name, std::move(bytes).value()});
     batch.claims.push_back({write.name, write.number, write.replaces});
-    return true;
+    return;
   }
-  const StatusCode code = bytes.status().code();
-  // A server that is left alone is not waited for, as it is not by push().
-  if (code == StatusCode::kBusy && !must_decide && client_.is_available()) return false;
   if (write.replaces) batch.removals.push_back({write.name, write.number, true});
-  if (code != StatusCode::kNotFound) {
-    ++batch.dropped;
-    batch.failure = bytes.status();
-  }
-  return true;
+  ++batch.dropped;
+  batch.failure = bytes.status();
 }
 
-WriteBehind::Batch WriteBehind::encoded(std::vector<Queued>& taken, bool must_decide,
-                                        std::vector<Queued>& held) {
+WriteBehind::Batch WriteBehind::encoded(std::vector<Queued>& taken) {
   Batch batch;
   const std::vector<bool> are_last = find_last(taken);
-  std::vector<bool> are_decided(taken.size(), true);
   for (std::size_t i = 0; i < taken.size(); ++i) {
-    if (are_last[i]) are_decided[i] = add_to(batch, taken[i], must_decide);
+    if (are_last[i]) add_to(batch, taken[i]);
   }
-  std::vector<Queued> decided;
-  decided.reserve(taken.size());
-  held.reserve(taken.size());
-  // Nothing throws from here on: finish() has to know each name of what was taken.
-  for (std::size_t i = 0; i < taken.size(); ++i) {
-    (are_decided[i] ? decided : held).push_back(std::move(taken[i]));
-  }
-  taken = std::move(decided);
   return batch;
 }
 

@@ -45,10 +45,9 @@ class WriteBehind {
     std::string name;
     std::uint64_t size_bytes = 0;  // that it keeps in memory meanwhile
     bool replaces = false;         // the caller knows that another value has this name
-    // Makes the bytes, on the writer's thread. kBusy: it is not known yet whether it is to be
-    // written, and it is asked again later, or told that it `must_decide`; kNotFound: it is not to
-    // be written; other codes: it could not be made, and is dropped. Null: the name is removed.
-    std::function<Result<std::string>(bool must_decide)> encode;
+    // Makes the bytes, on the writer's thread. On an error the write is dropped. Null: the name is
+    // removed.
+    std::function<Result<std::string>()> encode;
   };
 
   // Told what became of writes, on the writer's thread or that of a push(). It outlives this
@@ -131,10 +130,9 @@ class WriteBehind {
   bool push_one(Write write, Queue& queue) MODCACHE_REQUIRES(mutex_);
   void start_thread(Queue& queue) MODCACHE_REQUIRES(mutex_);
   void work_until_stopped(Queue& queue);
-  bool add_to(Batch& batch, const Queued& write, bool must_decide);
-  void take(Queue& queue, std::vector<Queued>& taken) MODCACHE_REQUIRES(mutex_);
-  // Those that cannot decide yet are put into `held`.
-  Batch encoded(std::vector<Queued>& taken, bool must_decide, std::vector<Queued>& held);
+  void add_to(Batch& batch, const Queued& write);
+  std::vector<Queued> take(Queue& queue) MODCACHE_REQUIRES(mutex_);
+  Batch encoded(std::vector<Queued>& taken);
   void write(Batch batch, Queue& queue);
   void put(Batch& batch, Queue& queue);
   void finish(const std::vector<Queued>& writes, Queue& queue);

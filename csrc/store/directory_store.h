@@ -56,6 +56,10 @@ class DirectoryStore final : public Store {
   std::size_t expect(const EntryIds& ids, std::uint64_t most_bytes) override {
     return lookup_.expect(ids, most_bytes);
   }
+  Moment now() const override { return attached_.now(); }
+  bool was_cleared_since(const Moment& moment, const EntryId& id) override {
+    return lookup_.was_cleared_since(moment, id.context, id.key);
+  }
   std::uint64_t removals() const override { return attached_.removals(); }
   Status put_all(const Context& context, std::span<const Digest128> addresses,
                  const std::vector<RowPut>& puts, std::vector<Sequence>& sequences) override {

@@ -35,11 +35,9 @@ Status Store::put_all(const Context& context, const std::vector<RowPut>& puts,
 
 Result<Sequence> Store::put(Put put) {
   std::vector<Sequence> sequences;
-  MODCACHE_RETURN_IF_ERROR(
-      put_all(put.id.context, std::span<const Digest128>(&put.id.address, 1),
-              {{put.id.key, put.header, std::move(put.payload), put.run_us, put.replaces,
-                /*stored_at_us=*/0, std::move(put.confirmation)}},
-              sequences));
+  MODCACHE_RETURN_IF_ERROR(put_all(
+      put.id.context, std::span<const Digest128>(&put.id.address, 1),
+      {{put.id.key, put.header, std::move(put.payload), put.run_us, put.replaces}}, sequences));
   return sequences.front();
 }
 

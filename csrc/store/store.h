@@ -12,8 +12,7 @@
 //    Bounds and checksum of every header and payload are checked before it is believed.
 //  - put() returns at once (Durability::kRelaxed). One background thread appends what is queued and
 //    commits it at most 100 ms later; then it survives SIGKILL. This process finds it immediately,
-//    other processes find it once it is committed. An entry that needs a confirmation is written
-//    after that.
+//    other processes find it once it is committed.
 //  - flush() returns when everything that was put before survives power loss.
 //  - No call waits longer than options.patience_ms for another process.
 //  - Opening rebuilds a missing, foreign or broken database from the segments. A directory of
@@ -84,6 +83,11 @@ class Store {
   // must then check them with is_current(), or forget them if are_of_one_source() is false. Takes
   // one atomic load (with ReadVia::kPread: one read).
   virtual std::uint64_t removals() const = 0;
+
+  // Returns the present moment, and whether a clear since then covers this entry. A moment of
+  // another source is always covered. Takes a few atomic loads where nothing was cleared.
+  virtual Moment now() const = 0;
+  virtual bool was_cleared_since(const Moment& moment, const EntryId& id) = 0;
 
   // Replaces the entry of (context, key). Returns the new entry's sequence. 0: it is not kept,
   // because it is larger than the budget, because the directory is full of entries that the policy

@@ -16,8 +16,10 @@
 namespace modcache::tensor {
 namespace {
 
+constexpr std::size_t kMaxDigits = 20;  // of -2^63
+
 void append_number(std::string& out, std::int64_t number) {
-  std::array<char, 20> digits;  // the longest is that of -2^63
+  std::array<char, kMaxDigits> digits;
   const char* const end = std::to_chars(digits.begin(), digits.end(), number).ptr;
   out.append(digits.data(), static_cast<std::size_t>(end - digits.data()));
 }
@@ -106,21 +108,23 @@ class Summarizer {
       summary_.why_not_cacheable = "a dual tensor of forward-mode differentiation";
       return;
     }
-    std::string& out = summary_.signature;
-    out += dtype_name(tensor.scalar_type());
-    out += '[';
     const bool has_length = padding_ != nullptr && is_padded(tensor, padding_->longest);
-    bool first = true;
-    for (const std::int64_t size : tensor.sizes().slice(per_ == Per::kRow ? 1 : 0)) {
-      if (!first) out += ',';
-      if (first && has_length) {
-        out += InputSummary::kLength;
+    std::array<char, 2 + ValueHeader::kMostDimensions*(kMaxDigits + 1)> shape;
+    char* end = shape.data();
+    *end++ = '[';
+    const at::IntArrayRef sizes = tensor.sizes();
+    const std::size_t first = per_ == Per::kRow ? 1 : 0;
+    for (std::size_t dim = first; dim < sizes.size(); ++dim) {
+      if (dim > first) *end++ = ',';
+      if (dim == first && has_length) {
+        *end++ = InputSummary::kLength;
       } else {
-        append_number(out, size);
+        end = std::to_chars(end, end + kMaxDigits, sizes[dim]).ptr;
       }
-      first = false;
     }
-    out += ']';
+    *end++ = ']';
+    summary_.signature += dtype_name(tensor.scalar_type());
+    summary_.signature.append(shape.data(), static_cast<std::size_t>(end - shape.data()));
     if (padding_ != nullptr) {
       summary_.padded_dims.push_back(has_length ? 1 : 0);
       if (is_ambiguous(tensor, padding_->longest)) {
@@ -226,8 +230,13 @@ void for_each_tensor(const at::IValue& value, const Body& body) {
 
 InputSummary summarize_input(const at::IValue& input, Per per, const RowPadding* padding) {
   InputSummary summary;
-  Summarizer(summary, per, Summarizer::Tensors::kDescribed, padding).summarize(input);
+  summarize_input(summary, input, per, padding);
   return summary;
+}
+
+void summarize_input(InputSummary& summary, const at::IValue& input, Per per,
+                     const RowPadding* padding) {
+  Summarizer(summary, per, Summarizer::Tensors::kDescribed, padding).summarize(input);
 }
 
 std::string signature_of_length(const std::string& signature, std::int64_t length) {

@@ -56,6 +56,9 @@ enum class Per { kCall, kRow };
 // `padding`: null, or that of the input's rows.
 InputSummary summarize_input(const at::IValue& input, Per per = Per::kCall,
                              const RowPadding* padding = nullptr);
+// The same, into an empty summary.
+void summarize_input(InputSummary& summary, const at::IValue& input, Per per,
+                     const RowPadding* padding);
 
 // Returns the signature of a row of this length.
 std::string signature_of_length(const std::string& signature, std::int64_t length);

@@ -72,6 +72,14 @@ void convert(at::ScalarType type, const std::byte* from, std::size_t count, floa
   std::memcpy(to, from, count * sizeof *to);
 }
 
+// Returns the number of parts of a row of each tensor of floats.
+std::size_t blocks_of(std::span<const at::Tensor> tensors) {
+  const auto num_floats = std::count_if(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return is_summed(c10::toRealValueType(tensor.scalar_type()));
+  });
+  return kMaxPieces / std::clamp<std::size_t>(num_floats, 1, kMaxPieces);
+}
+
 }  // namespace
 
 // One tensor, and the pieces that are read of each of its rows.
@@ -218,16 +226,16 @@ class InputSampler::SampledTensor {
   bool is_read_in_place_ = false;
 };
 
-InputSampler::InputSampler(std::vector<at::Tensor> tensors, Per per, IsOnHost on_host)
-    : tensors_(std::move(tensors)), per_(per), on_host_(on_host) {
+InputSampler::InputSampler(std::span<const at::Tensor> tensors, Per per, IsOnHost on_host)
+    : tensors_(tensors), per_(per), on_host_(on_host) {
   for (const at::Tensor& tensor : tensors_) {
     is_costly_ = is_costly_ || (tensor.numel() > 0 && !on_host_(tensor));
   }
 }
 
-InputSampler::InputSampler(std::vector<at::Tensor> tensors, std::vector<DimSet> dims,
+InputSampler::InputSampler(std::span<const at::Tensor> tensors, std::vector<DimSet> dims,
                            const RowPadding& padding, IsOnHost on_host)
-    : InputSampler(std::move(tensors), Per::kRow, on_host) {
+    : InputSampler(tensors, Per::kRow, on_host) {
   dims_ = std::move(dims);
   padding_ = &padding;
 }
@@ -235,11 +243,8 @@ InputSampler::InputSampler(std::vector<at::Tensor> tensors, std::vector<DimSet> 
 InputSampler::~InputSampler() = default;
 
 std::vector<InputSampler::SampledTensor> InputSampler::sampled(
-    const std::vector<at::Tensor>& tensors) const {
-  const auto num_floats = std::count_if(tensors.begin(), tensors.end(), [](const auto& tensor) {
-    return is_summed(c10::toRealValueType(tensor.scalar_type()));
-  });
-  const std::size_t blocks = kMaxPieces / std::clamp<std::size_t>(num_floats, 1, kMaxPieces);
+    std::span<const at::Tensor> tensors) const {
+  const std::size_t blocks = blocks_of(tensors);
   std::vector<SampledTensor> sampled;
   sampled.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) {
@@ -264,6 +269,11 @@ cache::MeasuredInput InputSampler::measure(std::size_t row) const {
   try {
     if (padding_ != nullptr) {
       for (const SampledTensor& tensor : sampled(valid_part(row))) tensor.add_row(0, measured);
+    } else if (per_ == Per::kCall && !is_costly_) {  // measured once or twice
+      const std::size_t blocks = blocks_of(tensors_);
+      for (const at::Tensor& tensor : tensors_) {
+        if (tensor.numel() > 0) SampledTensor(tensor, per_, blocks, true).add_row(0, measured);
+      }
     } else {
       if (!std::exchange(is_prepared_, true)) sampled_ = sampled(tensors_);
       for (const SampledTensor& tensor : sampled_) tensor.add_row(row, measured);

@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "cache/input_sample.h"
@@ -27,12 +28,12 @@ class InputSampler final : public cache::InputSource {
   using IsOnHost = bool (*)(const at::Tensor&);
   static bool is_on_host(const at::Tensor& tensor) { return tensor.device().is_cpu(); }
 
-  // Keeps the tensors but does not read their values yet. REQUIRES: all can be stored.
-  InputSampler(std::vector<at::Tensor> tensors, Per per, IsOnHost on_host = is_on_host);
+  // Does not read the tensors' values yet. They must outlive this. REQUIRES: all can be stored.
+  InputSampler(std::span<const at::Tensor> tensors, Per per, IsOnHost on_host = is_on_host);
   // Reads only the valid (unpadded) part of each row. `dims`: the padded dimensions of each tensor.
   // `padding` must outlive this.
-  InputSampler(std::vector<at::Tensor> tensors, std::vector<DimSet> dims, const RowPadding& padding,
-               IsOnHost on_host = is_on_host);
+  InputSampler(std::span<const at::Tensor> tensors, std::vector<DimSet> dims,
+               const RowPadding& padding, IsOnHost on_host = is_on_host);
   ~InputSampler() override;
   InputSampler(const InputSampler&) = delete;
   InputSampler& operator=(const InputSampler&) = delete;
@@ -43,10 +44,10 @@ class InputSampler final : public cache::InputSource {
  private:
   class SampledTensor;
 
-  std::vector<SampledTensor> sampled(const std::vector<at::Tensor>& tensors) const;
+  std::vector<SampledTensor> sampled(std::span<const at::Tensor> tensors) const;
   std::vector<at::Tensor> valid_part(std::size_t row) const;
 
-  std::vector<at::Tensor> tensors_;
+  const std::span<const at::Tensor> tensors_;
   std::vector<DimSet> dims_;
   const RowPadding* padding_ = nullptr;  // null: rows are read whole
   const Per per_;

@@ -9,8 +9,11 @@
 #include <malloc.h>
 #endif
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <list>
 #include <utility>
 
@@ -102,11 +105,83 @@ std::size_t size_bytes_of(at::IntArrayRef sizes, at::ScalarType dtype) {
 at::Tensor tensor_over(c10::DataPtr data, at::IntArrayRef sizes, at::ScalarType dtype) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes_of(sizes, dtype),
                        std::move(data), c10::GetCPUAllocator(), /*resizable=*/true);
-  at::Tensor tensor = at::detail::empty_cpu({0}, dtype);
-  tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(storage));
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
 }
+
+// Small blocks of this thread that were given back. Aligned memory of the allocator's takes longer
+// than to copy a small value.
+class SmallBlocks {
+ public:
+  static constexpr std::size_t kMaxBytes = 16 << 10;
+
+  // Null: there is no memory.
+  static void* take(std::size_t size_bytes) {
+    const std::size_t index = index_of(size_bytes);
+    SmallBlocks* const own = of_thread();
+    if (own != nullptr && own->counts_[index] > 0) {
+      return own->blocks_[index][--own->counts_[index]];
+    }
+    void* const block = std::aligned_alloc(kAlignment, bytes_of(index) + kAlignment);
+    if (block == nullptr) return nullptr;
+    *static_cast<std::size_t*>(block) = index;
+    return static_cast<std::byte*>(block) + kAlignment;
+  }
+
+  static void give_back(void* data) {
+    void* const block = static_cast<std::byte*>(data) - kAlignment;
+    const std::size_t index = *static_cast<std::size_t*>(block);
+    SmallBlocks* const own = of_thread();
+    if (own == nullptr || own->counts_[index] == kMaxBlocks) return std::free(block);
+    own->blocks_[index][own->counts_[index]++] = data;
+  }
+
+ private:
+  static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kLeastBytes = 256;
+  static constexpr std::size_t kSizes = 7;  // powers of two up to kMaxBytes
+  static constexpr std::size_t kMaxBlocks = 4;
+  static_assert(kLeastBytes << (kSizes - 1) == kMaxBytes);
+
+  // Frees the blocks of a thread that ends.
+  struct End {
+    SmallBlocks& own;
+    ~End() {
+      own.stage_ = Stage::kEnded;
+      for (std::size_t index = 0; index < kSizes; ++index) {
+        while (own.counts_[index] > 0) {
+          std::free(static_cast<std::byte*>(own.blocks_[index][--own.counts_[index]]) - kAlignment);
+        }
+      }
+    }
+  };
+  enum class Stage : std::uint8_t { kUnused, kInUse, kEnded };
+
+  static std::size_t index_of(std::size_t size_bytes) {
+    std::size_t index = 0;
+    while (bytes_of(index) < size_bytes) ++index;
+    return index;
+  }
+  static constexpr std::size_t bytes_of(std::size_t index) { return kLeastBytes << index; }
+
+  // Null while the thread ends.
+  static SmallBlocks* of_thread() {
+    // It has no destructor of its own, for which each use would look whether it is registered.
+    static thread_local SmallBlocks own;
+    if (own.stage_ == Stage::kUnused) {
+      own.stage_ = Stage::kInUse;
+      static thread_local const End end{own};
+    }
+    return own.stage_ == Stage::kInUse ? &own : nullptr;
+  }
+
+  Stage stage_ = Stage::kUnused;
+  std::array<std::array<void*, kMaxBlocks>, kSizes> blocks_{};
+  std::array<std::uint32_t, kSizes> counts_{};
+};
 
 void let_go(void* owner) { delete static_cast<std::shared_ptr<std::byte>*>(owner); }
 
@@ -126,6 +201,11 @@ void give_free_heap_back() {
 at::Tensor output_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
   const std::size_t size_bytes = size_bytes_of(sizes, dtype);
   const Block block = size_bytes < kLeastBytes ? Block{} : Pool::instance().take(size_bytes);
+  if (size_bytes > 0 && size_bytes <= SmallBlocks::kMaxBytes) {
+    if (void* const data = SmallBlocks::take(size_bytes)) {
+      return tensor_over(c10::DataPtr(data, data, &SmallBlocks::give_back, at::kCPU), sizes, dtype);
+    }
+  }
   // Without torch's dispatcher, which takes as long as a small copy.
   if (block.data == nullptr) return at::detail::empty_cpu(sizes, dtype);
   return tensor_over(c10::DataPtr(block.data, new Block(block), &give_back, at::kCPU), sizes,

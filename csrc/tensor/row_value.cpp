@@ -92,7 +92,7 @@ bool RowValue::is_plain_lone_tensor() const {
 }
 
 at::Tensor RowValue::batch_of_one() const {
-  OrdinaryTensors ordinary;
+  const NoInferenceTensors ordinary;
   const Layout::Place& place = layout_->places().front();
   at::DimVector sizes{1};
   sizes.append(place.sizes.begin(), place.sizes.end());

@@ -69,8 +69,10 @@ at::Tensor copy_of_bytes(const at::Tensor& tensor) {
 // Zeros that take no memory have elements, too.
 bool has_its_elements(const at::Tensor& tensor) {
   if (tensor.numel() == 0 || tensor._is_zerotensor()) return true;
+  const at::IntArrayRef sizes = tensor.sizes();
+  const at::IntArrayRef strides = tensor.strides();
   std::int64_t last = tensor.storage_offset();
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  for (std::size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
   const std::size_t needed_bytes = (static_cast<std::size_t>(last) + 1) * tensor.element_size();
   return tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() >= needed_bytes;
 }

@@ -13,20 +13,29 @@
 
 namespace modcache::tensor {
 
-// Creates ordinary tensors whatever mode the caller is in: no inference tensors, no graph.
-class OrdinaryTensors {
+// Creates no inference tensors whatever mode the caller is in. It is enough where no operator is
+// called.
+class NoInferenceTensors {
  public:
   // A guard costs as much as a small copy, so there is none where inference mode is off already.
-  OrdinaryTensors() {
+  NoInferenceTensors() {
     if (c10::InferenceMode::is_enabled()) no_inference_.emplace(false);
-    no_grad_.emplace();
   }
-  OrdinaryTensors(const OrdinaryTensors&) = delete;
-  OrdinaryTensors& operator=(const OrdinaryTensors&) = delete;
+  NoInferenceTensors(const NoInferenceTensors&) = delete;
+  NoInferenceTensors& operator=(const NoInferenceTensors&) = delete;
 
  private:
   std::optional<c10::InferenceMode> no_inference_;
-  std::optional<at::NoGradGuard> no_grad_;
+};
+
+// Creates ordinary tensors whatever mode the caller is in: no inference tensors, no graph.
+class OrdinaryTensors {
+ public:
+  OrdinaryTensors() = default;
+
+ private:
+  NoInferenceTensors no_inference_;
+  at::NoGradGuard no_grad_;
 };
 
 // Returns why no tier can hold `tensor` (sparse, quantized, nested, a functorch or fake wrapper, a

@@ -67,9 +67,19 @@ std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,
 }
 
 at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_device) const {
-  OrdinaryTensors ordinary;
-  at::Tensor tensor =
-      place_.is_host() ? copy_of_master(i, input_device) : copy_of_placed_master(i, input_device);
+  const bool goes_to_device =
+      layout_->tensors()[i].is_beside_input && input_device.has_value() && !input_device->is_cpu();
+  at::Tensor tensor;
+  if (small_bytes_ != nullptr && !goes_to_device) {
+    const NoInferenceTensors ordinary;
+    const Layout::Place& place = layout_->places()[i];
+    tensor = output_tensor(place.sizes, place.dtype);
+    copy_bytes(mutable_bytes(tensor), small_bytes_, place.size_bytes);
+  } else {
+    const OrdinaryTensors ordinary;
+    tensor =
+        place_.is_host() ? copy_of_master(i, input_device) : copy_of_placed_master(i, input_device);
+  }
   restore_logical_order(tensor, layout_->tensors()[i].dim_order);
   return tensor;
 }
@@ -78,12 +88,6 @@ at::Tensor WholeValue::copy_of_master(std::size_t i, std::optional<at::Device> i
   const at::ScalarType dtype = layout_->places()[i].dtype;
   const bool goes_to_input =
       layout_->tensors()[i].is_beside_input && input_device.has_value() && !input_device->is_cpu();
-  if (small_bytes_ != nullptr && !goes_to_input) {
-    const Layout::Place& place = layout_->places()[i];
-    at::Tensor copy = output_tensor(place.sizes, dtype);
-    copy_bytes(mutable_bytes(copy), small_bytes_, place.size_bytes);
-    return copy;
-  }
   const at::Tensor& master = masters_[i];
   if (goes_to_input) return master.to(*input_device).to(dtype);
   if (dtype != master.scalar_type()) return master.to(dtype);

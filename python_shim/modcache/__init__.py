@@ -15,8 +15,8 @@ The frozen part of a model runs once per sample; after that its output comes fro
   ``lightning_callback`` in loops of others.
 - **To see**: ``stats``, ``metrics``, ``reset_stats``, ``explain``, ``contains``,
   ``fingerprint``. The logger ``"modcache"`` has the messages.
-- **To steer**: ``configure``, ``settings``, ``mode``, ``set_mode``, ``flush``, ``clear``,
-  ``refresh_fingerprint``.
+- **To steer**: ``Cache``, ``configure``, ``settings``, ``mode``, ``set_mode``, ``flush``,
+  ``clear``, ``refresh_fingerprint``.
 - **To deploy**: ``freeze``, ``library_path``, ``cmake_prefix_path``, ``build_info``.
 
 Importing this package loads the native library, which does the work. This package finds the
@@ -35,6 +35,7 @@ __version__ = _LOADED.version
 
 from modcache._cached.decorator import cached  # noqa: E402
 from modcache._cached.keys import keys  # noqa: E402
+from modcache._caches.own_cache import Cache  # noqa: E402
 from modcache._call.content import content_key, content_keys  # noqa: E402
 from modcache._call.registered import register_value  # noqa: E402
 from modcache._data.dataset import CachedDataset  # noqa: E402
@@ -70,8 +71,7 @@ from modcache._lookup.lookup import (  # noqa: E402
     lookup_or_run_any,
     refresh_fingerprint,
 )
-from modcache._lookup.place import place  # noqa: E402
-from modcache._lookup.prefetch import prefetch  # noqa: E402
+from modcache._lookup.prefetch import place, prefetch  # noqa: E402
 from modcache._loops.keyed_dataset import KeyedDataset  # noqa: E402
 from modcache._loops.lightning import lightning_callback  # noqa: E402
 from modcache._loops.trainer import trainer_callback  # noqa: E402
@@ -115,6 +115,7 @@ def build_info() -> dict[str, str]:
 
 
 __all__ = [
+    "Cache",
     "CachedDataset",
     "CachedIterableDataset",
     "Explanation",

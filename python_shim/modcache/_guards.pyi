@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # python_shim/native/snapshot.h explains these names.
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -9,10 +9,6 @@ import torch
 class Snapshot:
     def __init__(self, guards: Sequence[tuple[Any, ...]], order: Sequence[int]) -> None: ...
     def tensors(self) -> list[torch.Tensor] | None: ...
-
-class CallObserver:  # call_observer.h
-    def start(self) -> None: ...
-    def stop(self) -> list[tuple[types.CodeType, dict[str, Any]]]: ...
 
 class Begun:  # begun.h
     scope: str
@@ -26,12 +22,13 @@ class Begun:  # begun.h
         is_training: bool,
         is_checkpointed: bool,
         /,
-    ) -> bool | None: ...
+    ) -> tuple[bool, str, str]: ...
+    def outcome(self) -> tuple[bool, str, str]: ...
+    def put_manifest(self, class_name: str, text: str) -> None: ...
     def abandon(self) -> None: ...
     def address(self) -> int: ...
+    is_apart: bool
 
-def note_harmless(code: types.CodeType) -> None: ...
-def pass_over(code: types.CodeType) -> None: ...
 def connect(  # connection.h
     library: int,
     tensor: torch.Tensor,
@@ -39,12 +36,14 @@ def connect(  # connection.h
     parameter_type: type[torch.nn.Parameter],
     states: dict[int, Any],
     scripted: dict[int, Any],
-    take_result: Callable[[], object],
+    run: Any,
     /,
 ) -> None: ...
 def find_hit(  # hits.h
     module: Any, input: Any, key: Any, scope: Any, method: Any, /
 ) -> Any: ...  # a value, Begun, NotImplemented or None
+
+block: ContextVar[Any]  # the innermost block of keys, or None (_call/key_block.py)
 
 ANYTHING: int
 NOTHING: int

@@ -9,12 +9,11 @@
 //     scope: str  of the call, or the module's fingerprint
 //     value       tagged (_call/tagged.py); None where there is a run
 //     has_run: bool
-//     finish(output, impure_because, requiring_grad, is_training, is_checkpointed) -> bool | None
-//         Gives the library the result. True: there is nothing to say. False: Run.outcome() says
-//         it. None: the output is no plain tensor, and nothing was done. Raises what the library
-//         raises.
-//     abandon()  lets threads go on that wait for the run
+//     finish(output, impure_because, requiring_grad, is_training, is_checkpointed)
+//         Gives the library the result, and returns what Run.finish() does. A plain tensor goes to
+//         the library without torch's conversion of arguments.
 //     address() -> int  of the run, for Run.at(), which shares it; 0: there is none
+//     other attributes are those of the Run
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -30,6 +29,6 @@ PyObject* make_begun_type();
 // Both return a new reference; null: a Python error is set. A run is the object's from now on, also
 // where that fails.
 PyObject* begun_with_run(const Connection& to, PyObject* scope, void* run);
-PyObject* begun_with_value(PyObject* scope, PyObject* value);
+PyObject* begun_with_value(PyObject* scope, PyObject* value, bool is_apart = false);
 
 }  // namespace modcache::python

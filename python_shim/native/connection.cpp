@@ -3,7 +3,9 @@
 
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <exception>
+#include <utility>
 
 namespace modcache::python {
 namespace {
@@ -37,7 +39,7 @@ bool fits_torch(PyObject* tensor, Wrap wrap) {
 
 const Connection* connection() { return the_connection; }
 
-PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
+PyObject* connect(PyObject* module, PyObject* const* arguments, Py_ssize_t count) {
   if (count != 7) {
     PyErr_SetString(PyExc_TypeError, "connect() takes 7 arguments");
     return nullptr;
@@ -54,21 +56,39 @@ PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t c
     PyErr_SetString(PyExc_RuntimeError, "the compiled part does not know this torch");
     return nullptr;
   }
+  Owned block(PyObject_GetAttrString(module, kBlock));
+  Owned take_result(PyObject_GetAttrString(arguments[6], "take_result"));
+  Owned run_at(PyObject_GetAttrString(arguments[6], "at"));
+  if (block == nullptr || take_result == nullptr || run_at == nullptr) return nullptr;
   auto* made = new Connection{library,
                               wrap,
                               Py_TYPE(arguments[1]),
                               reinterpret_cast<PyTypeObject*>(share(arguments[3]).release()),
                               share(arguments[4]),
                               share(arguments[5]),
-                              share(arguments[6]),
+                              std::move(take_result),
+                              std::move(run_at),
+                              std::move(block),
                               Owned(PyUnicode_InternFromString("_c")),
                               Owned(PyUnicode_InternFromString("known")),
-                              Owned(PyUnicode_InternFromString("watch_address")),
-                              Owned(PyUnicode_InternFromString("is_plain")),
+                              Owned(PyUnicode_InternFromString("plain_watch")),
                               Owned(PyUnicode_InternFromString("class_name")),
-                              Owned(PyUnicode_InternFromString("functions"))};
+                              Owned(PyUnicode_InternFromString("functions")),
+                              Owned(PyUnicode_InternFromString("_compiled_call_impl"))};
   the_connection = made;
   Py_RETURN_NONE;
+}
+
+bool read_text(PyObject* object, ops::Text& text) {
+  if (PyUnicode_CheckExact(object) == 0) return false;
+  Py_ssize_t size = 0;
+  const char* const data = PyUnicode_AsUTF8AndSize(object, &size);
+  if (data == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  text = {data, static_cast<std::size_t>(size)};
+  return true;
 }
 
 PyObject* wrapped(const Connection& to, void* found) {

@@ -27,23 +27,28 @@ struct Connection {
   Owned states;
   Owned scripted;
   Owned take_result;
+  Owned run_at;
+  Owned block;  // see kBlock
   Owned name_of_native;
   Owned name_of_known;
   Owned name_of_watch;
-  Owned name_of_readiness;
   Owned name_of_class;
   Owned name_of_functions;
+  Owned name_of_compiled;
 };
+
+// The name of the module's ContextVar that has the innermost block of keys, or None.
+inline constexpr const char* kBlock = "block";
 
 // Null until connect() has succeeded. Never freed, since interpreters end in any order.
 const Connection* connection();
 
 // connect(library: int, tensor: Tensor, tensor_type: type, parameter_type: type, states: dict,
-//         scripted: dict, take_result: function)
+//         scripted: dict, run: class)
 // `library`: the address of ops::LibraryCalls. `tensor`: any torch.Tensor. `states`: the modules'
 // states by address, `scripted`: the library's objects for scripted modules by address
-// (_call/fast_path.py). `take_result`: torch.classes.cache.Run.take_result. Raises RuntimeError
-// where the library or torch is another one.
+// (_call/fast_path.py). `run`: torch.classes.cache.Run. Raises RuntimeError where the library or
+// torch is another one.
 PyObject* connect(PyObject* module, PyObject* const* arguments, Py_ssize_t count);
 
 // The c10::TensorImpl of a tensor. REQUIRES: is_tensor(), or it is a parameter.
@@ -56,6 +61,10 @@ inline void* impl_of(PyObject* tensor) {
 inline bool is_tensor(const Connection& to, PyObject* object) {
   return Py_TYPE(object) == to.tensor_type;
 }
+
+// Reads a str as UTF-8, which lives as long as the object. Returns false, with no Python error set,
+// where it is no str, or has no UTF-8.
+bool read_text(PyObject* object, ops::Text& text);
 
 // Wraps a tensor that the library gave, and releases it. Null: a Python error is set.
 PyObject* wrapped(const Connection& to, void* found);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Python module modcache._guards: the classes Snapshot (snapshot.h) and CallObserver
-// (call_observer.h), plain calls (hits.h, begun.h), and constants for places and expected values.
+// The Python module modcache._guards: the class Snapshot (snapshot.h), plain calls (hits.h, begun.h),
+// and constants for places and expected values.
 #include "begun.h"
-#include "call_observer.h"
 #include "connection.h"
 #include "hits.h"
 #include "snapshot.h"
@@ -48,8 +47,6 @@ PyMethodDef functions[] = {
     {"find_hit", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(find_hit)),
      METH_FASTCALL,
      "Returns the stored tensor of a plain hit, or a call that was begun; None for every other."},
-    {"note_harmless", note_harmless, METH_O, "No CallObserver reports this code object again."},
-    {"pass_over", pass_over, METH_O, "No CallObserver reports this code, nor code inside of it."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -72,13 +69,12 @@ PyObject* create() {
   if (type == nullptr || PyModule_AddObjectRef(made.get(), "Snapshot", type.get()) != 0) {
     return nullptr;
   }
-  const Owned observer(make_call_observer_type());
-  if (observer == nullptr ||
-      PyModule_AddObjectRef(made.get(), "CallObserver", observer.get()) != 0) {
-    return nullptr;
-  }
   const Owned begun(make_begun_type());
   if (begun == nullptr || PyModule_AddObjectRef(made.get(), "Begun", begun.get()) != 0) {
+    return nullptr;
+  }
+  const Owned block(PyContextVar_New("modcache.keys", Py_None));
+  if (block == nullptr || PyModule_AddObjectRef(made.get(), kBlock, block.get()) != 0) {
     return nullptr;
   }
   for (const Constant& constant : kConstants) {

@@ -32,6 +32,7 @@ using namespace modcache;
 
 constexpr char kSignature[] = "float32[512]";
 constexpr std::size_t kBatch = 256;
+using Batch = std::vector<std::string_view>;
 
 cache::ContextPtr bench_context() {
   cache::ContextParts parts;
@@ -82,7 +83,6 @@ class Rows {
   }
 
   void fill() {
-    const auto session = memory_.session();
     for (std::size_t first = 0; first < count_; first += kBatch) {
       std::vector<std::string_view> batch;
       std::vector<cache::EntryPtr> entries;
@@ -90,7 +90,9 @@ class Rows {
         batch.push_back(keys_[i]);
         entries.push_back(testing::text_entry(row_text(row_bytes_, i), kSignature));
       }
-      session->store_all(bench_context(), batch, entries);
+      cache::Keys keys(bench_context(), batch);
+      keys.configuration = memory_.configuration();
+      memory_.store(keys, entries);
     }
     memory_.flush();
   }
@@ -128,19 +130,30 @@ Rows& rows_of(const benchmark::State& state) {
   return *rows;
 }
 
+cache::Found look_up(cache::Cache& cache, const std::vector<std::string_view>& batch) {
+  static const cache::ContextPtr context = bench_context();
+  cache::Keys keys(context, batch);
+  keys.configuration = cache.configuration();
+  keys.signature = kSignature;
+  keys.form = cache::Form::kRow;
+  cache::LookupOptions options;
+  options.may_write = true;
+  cache::Found found = cache.lookup(keys, options);
+  cache.count_hits(keys, found, true);
+  return found;
+}
+
 // Draws a batch outside of the timed part, then hands its keys to `work` within it.
 template <typename Work>
 void run(benchmark::State& state, Rows& rows, Work work) {
   std::mt19937_64 random(1);
   std::vector<std::string_view> keys(kBatch);
-  const auto context = bench_context();
-  const cache::BatchRequest request{context, keys, kSignature};
   for (auto _ : state) {
     state.PauseTiming();
     const std::vector<std::size_t> batch = rows.draw(random);
     for (std::size_t i = 0; i < kBatch; ++i) keys[i] = rows.key(batch[i]);
     state.ResumeTiming();
-    work(batch, request);
+    work(batch, keys);
   }
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kBatch));
 }
@@ -148,7 +161,7 @@ void run(benchmark::State& state, Rows& rows, Work work) {
 void gather(benchmark::State& state) {
   Rows& rows = rows_of(state);
   std::string out(kBatch * rows.row_bytes(), '\0');
-  run(state, rows, [&](const std::vector<std::size_t>& batch, const cache::BatchRequest&) {
+  run(state, rows, [&](const std::vector<std::size_t>& batch, const Batch&) {
     for (std::size_t i = 0; i < kBatch; ++i) {
       std::memcpy(&out[i * rows.row_bytes()], rows.row(batch[i]), rows.row_bytes());
     }
@@ -157,8 +170,8 @@ void gather(benchmark::State& state) {
 
 void copy_from_disk(benchmark::State& state, Rows& rows, cache::Cache& cache) {
   std::string out(kBatch * rows.row_bytes(), '\0');
-  run(state, rows, [&](const std::vector<std::size_t>&, const cache::BatchRequest& request) {
-    const cache::BatchFound found = cache.session()->lookup_all(request, true);
+  run(state, rows, [&](const std::vector<std::size_t>&, const Batch& keys) {
+    const cache::Found found = look_up(cache, keys);
     for (std::size_t i = 0; i < kBatch; ++i) {
       if (!found.is_row(i)) std::abort();
       if (!found.rows().read(found.row(i), &out[i * rows.row_bytes()]).is_ok()) std::abort();
@@ -173,18 +186,18 @@ void disk_pread(benchmark::State& state) {
 
 void disk_lookup(benchmark::State& state) {
   Rows& rows = rows_of(state);
-  run(state, rows, [&](const std::vector<std::size_t>&, const cache::BatchRequest& request) {
-    benchmark::DoNotOptimize(rows.disk().session()->lookup_all(request, true));
+  run(state, rows, [&](const std::vector<std::size_t>&, const Batch& keys) {
+    benchmark::DoNotOptimize(look_up(rows.disk(), keys));
   });
 }
 
 void memory(benchmark::State& state) {
   Rows& rows = rows_of(state);
   std::string out(kBatch * rows.row_bytes(), '\0');
-  run(state, rows, [&](const std::vector<std::size_t>&, const cache::BatchRequest& request) {
-    const cache::BatchFound found = rows.memory().session()->lookup_all(request, true);
+  run(state, rows, [&](const std::vector<std::size_t>&, const Batch& keys) {
+    const cache::Found found = look_up(rows.memory(), keys);
     for (std::size_t i = 0; i < kBatch; ++i) {
-      const cache::EntryPtr entry = found.in_memory(i);
+      const cache::EntryPtr entry = found.entry(i);
       if (entry == nullptr) std::abort();
       const auto& text = static_cast<const testing::TextValue&>(*entry->value).text();
       std::memcpy(&out[i * rows.row_bytes()], text.data(), rows.row_bytes());

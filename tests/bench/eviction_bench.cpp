@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What share of lookups each policy finds, over the real tiers, in traces that are the same on
-// every machine. docs/eviction.md has the figures.
+// Hit rates of the eviction policies, over the real tiers, in traces that are the same on every
+// machine (support/traces.h). docs/eviction.md has the table.
 //
-//     eviction_bench [--tier memory|disk] [--room SAMPLES] [--processes N] [--trace NAME] [--json]
+//     eviction_bench [--tier memory|disk] [--entries N] [--room PERCENT...] [--processes N]
+//                    [--trace NAME] [--json]
 //
-// `memory` drives a MemoryStore; with `--processes` N of them, each of which sees every Nth lookup
-// of the trace, as the ranks of a training run do. `disk` drives a directory's Store by way of a
-// Cache without a memory tier, whose budget has room for so many samples of 16 KiB; `--processes`
-// are then so many that share it.
+// `memory` drives a MemoryStore, or `--processes` of them, each of which gets every Nth lookup of
+// the trace, as the ranks of a training run do. `disk` drives a directory through a Cache without a
+// memory tier, with a budget for values of 4 KiB; `--processes` then share the directory.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/cache.h"
@@ -31,67 +30,81 @@ namespace {
 using namespace modcache;
 using policy::Kind;
 using testing::NamedTrace;
-using testing::Trace;
 
-constexpr Kind kKinds[] = {Kind::kLru, Kind::kKeep, Kind::kAuto};
+constexpr Kind kKinds[] = {Kind::kAuto, Kind::kLru, Kind::kKeep};
 
 struct Options {
   std::string tier = "memory";
   bool is_json = false;
-  std::size_t room = 1000;
+  std::size_t entries = 5000;
+  std::vector<std::size_t> percents = {10, 50, 90};
   std::size_t processes = 1;
   std::string trace;  // empty: all
 
   bool is_disk() const { return tier == "disk"; }
 };
 
-std::vector<Trace> shares_of(const Trace& trace, std::size_t processes) {
-  std::vector<Trace> shares(processes);
-  for (std::size_t i = 0; i < trace.size(); ++i) shares[i % processes].push_back(trace[i]);
+// Returns the lookups of each process.
+std::vector<NamedTrace> shares_of(const NamedTrace& named, std::size_t processes) {
+  std::vector<NamedTrace> shares(processes);
+  for (std::size_t i = 0; i < named.trace.size(); ++i) {
+    NamedTrace& share = shares[i % processes];
+    share.trace.push_back(named.trace[i]);
+    if (i < named.counted_from) ++share.counted_from;
+  }
   return shares;
 }
 
-double found_in_memory(Kind kind, const Trace& trace, const Options& options) {
-  double found = 0;
-  for (const Trace& share : shares_of(trace, options.processes)) {
-    testing::TierOfSamples samples(kind, options.room);
-    found += samples.found_of(share) * static_cast<double>(share.size());
+// Returns the number of hits.
+double hits_in_memory(Kind kind, std::size_t room, const NamedTrace& share) {
+  testing::TierOfSamples samples(kind, room);
+  std::size_t hits = 0;
+  for (std::size_t i = 0; i < share.trace.size(); ++i) {
+    const bool is_hit = samples.find_or_put(share.trace[i]);
+    if (is_hit && i >= share.counted_from) ++hits;
   }
-  return found / static_cast<double>(trace.size());
+  return static_cast<double>(hits);
 }
 
-constexpr std::size_t kValueBytes = 16384;
+constexpr std::size_t kValueBytes = 4096;
+constexpr std::size_t kOverheadBytes = 352;  // of an entry in segment and database, about
 constexpr std::size_t kStoresAtOnce = 64;
 
-std::uint64_t hits_on_disk(cache::Cache& target, const Trace& trace) {
+std::uint64_t hits_on_disk(cache::Cache& target, const NamedTrace& share) {
   const cache::EntryPtr entry = testing::text_entry(std::string(kValueBytes, 'x'));
   cache::ContextParts parts;
   parts.scope = "samples";
   const cache::ContextPtr context = cache::make_context(parts);
   std::size_t stored = 0;
-  for (const std::uint32_t sample : trace) {
-    const std::string key = testing::key_of(sample);
-    cache::SingleFlight::Lead lead;
-    if (target.session()->lookup({context, key, {}}, true, lead) == nullptr) {
-      target.session()->store({context, key, {}}, entry);
-      // What computes its values is slower than this loop; the store's threads keep up with it.
+  for (std::size_t i = 0; i < share.trace.size(); ++i) {
+    if (i == share.counted_from) target.reset_stats();
+    const std::string key = testing::key_of(share.trace[i]);
+    cache::Keys keys(context, key);
+    keys.configuration = target.configuration();
+    cache::LookupOptions options;
+    options.may_write = true;
+    options.reads_values = true;
+    const cache::Found found = target.lookup(keys, options);
+    target.count_hits(keys, found, /*may_write=*/true);
+    if (!found.is_found(0)) {
+      target.store(keys, {&entry, 1});
+      // A real module takes longer than this loop, so the store's threads would keep up.
       if (++stored % kStoresAtOnce == 0) target.flush();
     }
   }
   return static_cast<std::uint64_t>(target.stats().at("hits_disk"));
 }
 
-// In children, one for each share; the hits come back by a pipe.
-double found_on_disk(Kind kind, const Trace& trace, const Options& options) {
+// Runs each share in a child process, which writes its hits to a pipe.
+double hits_on_disk(Kind kind, std::size_t room, const std::vector<NamedTrace>& shares) {
   static const testing::TextFormat format;
   const testing::TemporaryDirectory directory;
   int ends[2];
   if (::pipe(ends) != 0) std::abort();
-  std::size_t children = 0;
-  for (const Trace& share : shares_of(trace, options.processes)) {
+  for (const NamedTrace& share : shares) {
     if (::fork() == 0) {
       cache::Cache target(format);
-      const auto budget = std::to_string(options.room * (kValueBytes + 512));
+      const auto budget = std::to_string(room * (kValueBytes + kOverheadBytes));
       if (!target
                .configure({{"dir", directory / "cache"},
                            {"memory", "0"},
@@ -106,75 +119,124 @@ double found_on_disk(Kind kind, const Trace& trace, const Options& options) {
       target.close();
       ::_exit(0);
     }
-    ++children;
   }
-  std::uint64_t found = 0;
-  for (std::size_t i = 0; i < children; ++i) {
+  double found = 0;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
     std::uint64_t hits = 0;
     if (::read(ends[0], &hits, sizeof hits) != sizeof hits) std::abort();
-    found += hits;
+    found += static_cast<double>(hits);
   }
-  for (std::size_t i = 0; i < children; ++i) ::wait(nullptr);
+  for (std::size_t i = 0; i < shares.size(); ++i) ::wait(nullptr);
   ::close(ends[0]);
   ::close(ends[1]);
-  return static_cast<double>(found) / static_cast<double>(trace.size());
+  return found;
 }
 
-void print_row(const Options& options, const NamedTrace& named, bool is_last) {
-  std::printf(options.is_json ? "  {\"trace\": \"%s\"" : "| %-27s", named.name.c_str());
-  std::fflush(stdout);
-  const auto print = [&](std::string_view name, double share) {
-    if (options.is_json) {
-      std::printf(", \"%.*s\": %.4f", static_cast<int>(name.size()), name.data(), share);
-    } else {
-      std::printf(" | %.3f", share);
-    }
-    std::fflush(stdout);
-  };
-  for (const Kind kind : kKinds) {
-    print(policy::kind_name(kind), options.is_disk() ? found_on_disk(kind, named.trace, options)
-                                                     : found_in_memory(kind, named.trace, options));
-  }
-  double most = 0;
-  if (options.is_disk() || options.processes == 1) {
-    most = testing::ceiling_of(named.trace, options.room);
+double hit_rate(Kind kind, std::size_t room, const NamedTrace& named, const Options& options) {
+  const auto shares = shares_of(named, options.processes);
+  double hits = 0;
+  if (options.is_disk()) {
+    hits = hits_on_disk(kind, room, shares);
   } else {
-    for (const Trace& share : shares_of(named.trace, options.processes)) {
-      most += testing::ceiling_of(share, options.room) / static_cast<double>(options.processes);
-    }
+    for (const NamedTrace& share : shares) hits += hits_in_memory(kind, room, share);
   }
-  print("ceiling", most);
-  std::printf(options.is_json ? (is_last ? "}\n" : "},\n") : " |\n");
+  return hits / static_cast<double>(named.trace.size() - named.counted_from);
+}
+
+double best_possible(std::size_t room, const NamedTrace& named, const Options& options) {
+  if (options.is_disk()) return testing::best_possible(named, room);
+  double sum = 0;
+  for (const NamedTrace& share : shares_of(named, options.processes)) {
+    sum += testing::best_possible(share, room);
+  }
+  return sum / static_cast<double>(options.processes);
+}
+
+// The hit rates of one trace; each has one for each size of the tier.
+struct Row {
+  std::string trace;
+  std::vector<std::pair<std::string, std::vector<double>>> columns;
+};
+
+Row measure(std::size_t trace, const Options& options) {
+  Row row;
+  for (const Kind kind : kKinds) row.columns.emplace_back(policy::kind_name(kind), 0);
+  row.columns.emplace_back("best possible", 0);
+  for (const std::size_t percent : options.percents) {
+    const std::size_t room = std::max<std::size_t>(options.entries * percent / 100, 2);
+    const NamedTrace named = testing::traces_of(options.entries, room)[trace];
+    row.trace = named.name;
+    std::size_t column = 0;
+    for (const Kind kind : kKinds) {
+      row.columns[column++].second.push_back(hit_rate(kind, room, named, options));
+    }
+    row.columns[column].second.push_back(best_possible(room, named, options));
+  }
+  return row;
+}
+
+void print_markdown(const Row& row) {
+  std::printf("| %s |", row.trace.c_str());
+  for (const auto& [name, rates] : row.columns) {
+    const char* separator = " ";
+    for (const double rate : rates) {
+      std::printf("%s%.1f", separator, 100 * rate);
+      separator = " / ";
+    }
+    std::printf(" |");
+  }
+  std::printf("\n");
+}
+
+void print_json(const Row& row, const Options& options, bool is_first) {
+  for (std::size_t i = 0; i < options.percents.size(); ++i) {
+    std::printf("%s  {\"trace\": \"%s\", \"room\": %zu", is_first && i == 0 ? "" : ",\n",
+                row.trace.c_str(), options.percents[i]);
+    for (const auto& [name, rates] : row.columns) {
+      std::printf(", \"%s\": %.4f", name.c_str(), rates[i]);
+    }
+    std::printf("}");
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App arguments("What share of lookups each policy finds, over the real tiers.");
+  CLI::App arguments("Hit rates of the eviction policies, over the real tiers.");
   arguments.add_option("--tier", options.tier)
       ->check(CLI::IsMember({"memory", "disk"}))
       ->capture_default_str();
-  arguments.add_option("--room", options.room, "Samples that there is room for")
+  arguments.add_option("--entries", options.entries, "Size of the dataset")
+      ->check(CLI::Range(100, 10'000'000))
+      ->capture_default_str();
+  arguments.add_option("--room", options.percents, "Sizes of the tier, in percent of the dataset")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  arguments
+      .add_option("--processes", options.processes, "Number of processes that share the trace")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  arguments.add_option("--processes", options.processes, "Among which lookups are dealt out")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  arguments.add_option("--trace", options.trace, "One alone, by its name in the table");
+  arguments.add_option("--trace", options.trace, "Only the trace of this name");
   arguments.add_flag("--json", options.is_json);
   CLI11_PARSE(arguments, argc, argv);
-  const std::vector<NamedTrace> traces =
-      testing::traces_for(options.room * (options.is_disk() ? 1 : options.processes));
   if (options.is_json) {
     std::printf("[\n");
   } else {
-    std::printf("| %-27s | lru | keep | auto | ceiling |\n", "trace");
-    std::printf("| --- | --- | --- | --- | --- |\n");
+    std::printf("| trace |");
+    for (const Kind kind : kKinds) std::printf(" `%s` |", policy::kind_name(kind).data());
+    std::printf(" best possible |\n| --- |");
+    for (std::size_t i = 0; i < std::size(kKinds) + 1; ++i) std::printf(" --- |");
+    std::printf("\n");
   }
-  for (const NamedTrace& named : traces) {
-    if (!options.trace.empty() && options.trace != named.name) continue;
-    print_row(options, named, &named == &traces.back() || !options.trace.empty());
+  bool is_first = true;
+  const auto names = testing::traces_of(100, 100);
+  for (std::size_t trace = 0; trace < names.size(); ++trace) {
+    if (!options.trace.empty() && options.trace != names[trace].name) continue;
+    const Row row = measure(trace, options);
+    options.is_json ? print_json(row, options, is_first) : print_markdown(row);
+    std::fflush(stdout);
+    is_first = false;
   }
-  if (options.is_json) std::printf("]\n");
+  if (options.is_json) std::printf("\n]\n");
 }

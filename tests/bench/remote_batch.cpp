@@ -4,8 +4,8 @@
 //
 //     remote_batch ADDRESS [ROUNDS]      ADDRESS: redis://host:port/0
 //
-// Each round asks for the same rows in three ways, one after the other: through a Session, without
-// nearer tiers; by a pipeline of GETs on a connection of libvalkey's; and through a Session with
+// Each round asks for the same rows in three ways, one after the other: through a Cache, without
+// nearer tiers; by a pipeline of GETs on a connection of libvalkey's; and through a Cache with
 // one key at a time. Prints one object of JSON with the medians, in us.
 #include <valkey/valkey.h>
 
@@ -25,10 +25,10 @@
 
 namespace {
 
-using modcache::cache::BatchFound;
-using modcache::cache::BatchRequest;
 using modcache::cache::Cache;
 using modcache::cache::ContextPtr;
+using modcache::cache::Found;
+using modcache::cache::Keys;
 
 constexpr std::size_t kRows = 256;
 constexpr std::size_t kRowBytes = 2048;
@@ -87,15 +87,24 @@ class Rows {
       entries.push_back(modcache::testing::text_entry(
           std::string(kRowBytes, static_cast<char>('a' + i % 26)), "", kRunUs));
     }
-    (void)cache_.session()->store_all(context_, keys_, entries);
+    (void)cache_.store(asked(keys_), entries);
     cache_.flush();
     if (cache_.stats().at("remote_stored") < static_cast<std::int64_t>(kRows)) {
       give_up("the server did not take the rows");
     }
   }
-  void read(const std::vector<std::string_view>& keys) {
-    const BatchRequest request{context_, keys, ""};
-    const BatchFound found = cache_.session()->lookup_all(request, /*may_write=*/true);
+  Keys asked(const std::vector<std::string_view>& keys) {
+    Keys all(context_, keys);
+    all.configuration = cache_.configuration();
+    all.form = modcache::cache::Form::kRow;
+    return all;
+  }
+  void read(const std::vector<std::string_view>& texts) {
+    const Keys keys = asked(texts);
+    modcache::cache::LookupOptions options;
+    options.may_write = true;
+    const Found found = cache_.lookup(keys, options);
+    cache_.count_hits(keys, found, true);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (!found.is_row(i)) give_up("a row was not found");
       if (!found.rows().read(found.row(i), &out_[i * kRowBytes]).is_ok()) give_up("a row broke");

@@ -102,6 +102,29 @@ def test_a_mask_is_given_with_the_options(hosts: Path, model: Path, cache: Path)
     assert lines(hosts / "linked_host", *steps, cache=cache) == ["loaded", both, both, "2"]
 
 
+def test_caches_of_the_hosts_own(hosts: Path, model: Path, cache: Path, tmp_path: Path) -> None:
+    make = ["cache", "dir", str(tmp_path / "a"), "cache", "dir", str(tmp_path / "b")]
+    calls = ["enter", "0", "one", "k", "enter", "1", "one", "k", "in-a-thread", "k", "run", "k"]
+    counts = ["stat", "misses", "leave", "stat", "misses", "leave", "stat", "misses"]
+    printed = lines(hosts / "linked_host", "load", model, *make, *calls, *counts, cache=cache)
+    # b: `one` and `run`, which share an entry; a: `one`; the default: the thread.
+    assert printed[-5:] == ["1", "left", "1", "left", "1"]
+    assert printed.count(VALUE) == 4
+
+
+def test_a_guard_keeps_its_cache(hosts: Path, model: Path, cache: Path, tmp_path: Path) -> None:
+    steps = ["load", str(model), "cache", "dir", str(tmp_path / "a"), "enter", "0", "forget-caches"]
+    more = ["one", "k", "stat", "misses", "setting", "dir"]
+    printed = lines(hosts / "linked_host", *steps, *more, cache=cache)
+    assert printed[-2:] == ["1", str(tmp_path / "a")]
+
+
+def test_a_cache_with_a_wrong_option(hosts: Path, cache: Path) -> None:
+    (printed,) = lines(hosts / "linked_host", "cache", "memory", "much", cache=cache)
+    assert printed.startswith("error: modcache")
+    assert "memory" in printed
+
+
 def test_a_scope_and_what_is_stored_under_it(hosts: Path, model: Path, cache: Path) -> None:
     steps = ("load", model, "contains", "s@1", "a", "scoped", "s@1", "a", "contains", "s@1", "a")
     printed = lines(

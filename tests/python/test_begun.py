@@ -223,24 +223,27 @@ def test_a_module_that_its_run_changes_is_named(scope: str) -> None:
     assert torch.equal(modcache.lookup_or_run(module, X, "k", scope=scope), 3 * X)
 
 
+# Stands for a library's module whose method is known to begin with evaluation.
+KNOWN = """
 class Encodes(nn.Module):
-    """Puts itself into evaluation mode first, as encode() of libraries does."""
-
-    def encode(self, x: torch.Tensor) -> Any:
+    def encode(self, x):
         self.eval()
         return x * 2, x
 
-    def decode(self, x: torch.Tensor) -> Any:
+    def decode(self, x):
         return x * 2
+"""
 
 
-def _decodes_after_evaluation(self: nn.Module, x: torch.Tensor) -> Any:
-    self.eval()
-    return x * 3
+@pytest.fixture
+def encodes() -> Any:
+    names: dict[str, Any] = {"nn": nn, "__name__": "sentence_transformers.stand_in"}
+    exec(KNOWN, names)
+    return names["Encodes"]
 
 
-def test_a_call_that_begins_with_evaluation_goes_the_ordinary_way() -> None:
-    module = Encodes()
+def test_a_call_that_begins_with_evaluation_goes_the_ordinary_way(encodes: Any) -> None:
+    module = encodes()
     for number in range(6):
         modcache.lookup_or_run(module, X, f"known {number}", scope="named", method="encode")
     module.train()
@@ -257,16 +260,16 @@ def test_a_call_that_begins_with_evaluation_goes_the_ordinary_way() -> None:
 
 
 def test_a_method_that_was_replaced_may_begin_with_evaluation(
-    monkeypatch: pytest.MonkeyPatch,
+    encodes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = Encodes()
+    module = encodes()
     call = lambda key: modcache.lookup_or_run(  # noqa: E731
         module, X, key, scope="named", method="decode"
     )
     for number in range(6):
         call(f"known {number}")
     assert begins(lambda: call("k"))
-    monkeypatch.setattr(Encodes, "decode", _decodes_after_evaluation)
+    monkeypatch.setattr(encodes, "decode", encodes.encode)
     module.train()
     assert not begins(lambda: call("other"))
     assert not module.training
@@ -346,11 +349,15 @@ def test_a_call_that_nobody_goes_on_with_is_abandoned() -> None:
         begun.finish(X)
 
 
-def test_modes_that_always_run_and_inputs_with_gradients_go_the_ordinary_way() -> None:
+def test_modes_that_always_run_begin_too() -> None:
     module = known(lambda x: x, "named")
     for mode in ("refresh", "verify"):
         with modcache.mode(mode):
-            assert not begins(lambda: modcache.lookup_or_run(module, X, "k", scope="named"))
+            assert begins(lambda: modcache.lookup_or_run(module, X, "k", scope="named"))
+
+
+def test_inputs_with_gradients_go_the_ordinary_way() -> None:
+    module = known(lambda x: x, "named")
     with torch.enable_grad():
         x = X.clone().requires_grad_()
         assert modcache.lookup_or_run(module, x, "other", scope="named").requires_grad

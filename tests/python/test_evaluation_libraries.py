@@ -78,21 +78,6 @@ def test_a_wrapper_of_a_known_method_is_not_known() -> None:
         assert module.training != is_known
 
 
-def test_a_model_of_transformers_is_evaluated() -> None:
-    transformers = pytest.importorskip("transformers")
-
-    class Tiny(transformers.PreTrainedModel):  # type: ignore[misc]
-        config_class = transformers.PretrainedConfig
-
-        def embed(self, x: torch.Tensor) -> torch.Tensor:
-            self.eval()
-            return x
-
-    module = Tiny(transformers.PretrainedConfig()).train()
-    begin_evaluation(module, "embed")
-    assert not module.training
-
-
 def test_sentence_transformers_second_process_runs_nothing(
     counted: Growth, reopen: Callable[[], None]
 ) -> None:

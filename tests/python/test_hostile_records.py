@@ -175,7 +175,6 @@ FORGERIES = {
     "a row's text that is no UTF-8": (call_structured_rows, replaced(b"text", b"\xfftex")),
     "an own part that is larger than any": (call_rows, with_own_size(60)),
     "an own part that reaches into the rest": (call_scripted, with_own_size(59)),
-    "an own part that ends too soon": (call_single, with_own_size(1)),
 }
 
 
@@ -193,6 +192,17 @@ def test_hostile_content_is_corrupt_counted_and_the_module_is_run(
     # It was computed anew, and replaced.
     value, stats = processes.run(in_a_process, call).value
     assert (value, stats["corrupt"], stats["misses"]) == (right, 0, 0)
+
+
+def test_a_sample_that_ends_too_soon_is_that_of_another_input(
+    cache_dir: Path, processes: ProcessRunner
+) -> None:
+    right, _ = processes.run(in_a_process, call_single).value
+    assert forge(cache_dir, with_own_size(1)) > 0
+    value, stats = processes.run(in_a_process, call_single).value
+    assert (value, stats["key_conflicts"], stats["stored"]) == (right, 1, 1)
+    value, stats = processes.run(in_a_process, call_single).value
+    assert (value, stats["key_conflicts"], stats["misses"]) == (right, 0, 0)
 
 
 def test_rows_of_which_most_are_of_another_kind_than_the_module_gives(

@@ -2,8 +2,8 @@
 """What docs/limits.md says that nobody sees is so: each test is a sentence of it.
 
 Where one of these fails because the cache has learned to see something, the sentence goes, too.
-Those about the watch are in test_limits_watch.py, about inputs in test_limits_inputs.py. Others are
-in test_observed.py, test_writes_without_trace.py, test_match_input.py and grid/.
+Those about code are in test_limits_code.py, about inputs in test_limits_inputs.py. Others are
+in test_writes_without_trace.py, test_match_input.py and grid/.
 """
 
 from __future__ import annotations

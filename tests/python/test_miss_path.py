@@ -47,6 +47,56 @@ def test_a_module_that_is_only_called_in_mode_off_is_not_looked_at() -> None:
     assert modcache.stats()["bypassed_off"] == 3
 
 
+@pytest.mark.parametrize("result", [None, NotImplemented])
+def test_a_result_that_stands_for_something_else_is_returned_in_mode_off(result: object) -> None:
+    class Returns(nn.Module):
+        runs = 0
+
+        def forward(self, x: torch.Tensor) -> object:
+            self.runs += 1
+            return result
+
+    module = Returns()
+    modcache.set_mode("off")
+    for count in range(1, 5):
+        assert modcache.lookup_or_run(module, X, "k") is result
+        assert module.runs == count
+        assert modcache.stats()["bypassed_off"] == count
+
+
+@pytest.mark.parametrize("key", ["name", "content", None])
+def test_a_cached_module_in_mode_off_runs_what_its_class_has_now(key: str | None) -> None:
+    class Doubles(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    plain = Doubles()
+    options: dict[str, Any] = {} if key is None else {"key": key}
+    module: Any = modcache.cached(plain, **options)
+    call = lambda: module(X, **({"name": "k"} if key == "name" else {}))  # noqa: E731
+    modcache.set_mode("off")
+    for _ in range(3):
+        assert torch.equal(call(), 2 * X)
+    Doubles.forward = lambda self, x: x * 3  # type: ignore[method-assign]
+    assert torch.equal(call(), 3 * X)
+    plain.compile(backend=lambda graph, _: lambda *inputs: (X * 5,))
+    assert torch.equal(call(), 5 * X)
+    with pytest.raises(TypeError):
+        module()
+
+
+def test_a_block_does_not_hold_inside_of_a_module_that_runs_in_mode_off() -> None:
+    inner = modcache.cached(nn.Linear(4, 4), key="name")
+    module = frozen(nn.Sequential(inner))
+    modcache.set_mode("off")
+    for _ in range(3):
+        modcache.lookup_or_run(frozen(nn.Sequential(nn.ReLU())), X, "k")
+        with modcache.keys(["k"]):
+            modcache.lookup_or_run(module, X, "k")
+    with pytest.raises(TypeError, match="name"):
+        inner(X)
+
+
 def test_a_step_that_leaves_no_trace_is_seen_after_a_call_in_mode_off() -> None:
     module = nn.Linear(4, 4)
     with torch.no_grad():

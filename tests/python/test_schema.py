@@ -57,35 +57,30 @@ SCHEMAS = {
     "lower": "cache::lower(Any module) -> ()",
 }
 
-# What saved graphs consist of: lowered and frozen models, and exported programs. The last three are
+# What saved graphs consist of: lowered and frozen models, and exported programs. The last five are
 # what include/modcache/ calls in hosts that were built before.
 CLASS = "__torch__.torch.classes.cache"
 SITE = (
     "(str scope, (str, int, int) identity, str method, str class_name, "
     f"{CLASS}.Held arguments, bool is_any)"
 )
-CALL, ROWS_CALL = f"({CLASS}.LoweredCall call", f"({CLASS}.LoweredRowsCall call"
-BEGIN = f", (str, int, int) identity, {CLASS}.Held kept)"
-FINISH = f", {CLASS}.Held result, int before, int after)"
+CALL = f"({CLASS}.LoweredCall call"
 SAVED = {
     "_held": f"(Any value) -> {CLASS}.Held",
     "_identity": "(str recipe, Any attributes, str scope) -> ((str, int, int))",
     "_identity_of_run": "(str recipe, Any attributes, str scope, Any call) -> ((str, int, int))",
     "_state": "(Any attributes, Any call, int moment) -> int",
     "_lowered_call": f"{SITE} -> {CLASS}.LoweredCall",
-    "_is_hit": f"{CALL}) -> bool",
-    "_hit": f"{CALL}) -> Any",
-    "_begin_run": f"{CALL}{BEGIN} -> ()",
-    "_finish_run": f"{CALL}{FINISH} -> ()",
-    "_lowered_rows_call": f"{SITE} -> {CLASS}.LoweredRowsCall",
-    "_must_run": f"{ROWS_CALL}) -> bool",
-    "_begin_rows_run": f"{ROWS_CALL}{BEGIN} -> Any",
-    "_finish_rows_run": f"{ROWS_CALL}{FINISH} -> bool",
-    "_is_last_run": f"{ROWS_CALL}) -> bool",
-    "_rows_of": f"{ROWS_CALL}) -> Any",
+    "_must_run": f"{CALL}) -> bool",
+    "_begin_run": f"{CALL}, (str, int, int) identity, {CLASS}.Held kept) -> Any",
+    "_finish_run": f"{CALL}, {CLASS}.Held result, int before, int after) -> bool",
+    "_is_last_run": f"{CALL}) -> bool",
+    "_value_of": f"{CALL}) -> Any",
     "_probe": ("(Tensor? ids, Tensor[] tensors, int inputs, SymInt[] sizes, str site) -> Tensor"),
     "_fetch": "(Tensor ticket, Tensor beside, SymInt[] sizes, str dtypes) -> Tensor[]",
     "_put": "(Tensor ticket, Tensor[] values) -> Tensor[]",
+    "_make_cache": f"(Dict(str, str) options) -> {CLASS}.Cache",
+    "_enter_cache": f"({CLASS}.Cache? cache, bool is_of_several_tasks=False) -> {CLASS}.Cache?",
     "_enter_mode": "(str mode) -> int",
     "_leave_mode": "(int previous) -> ()",
     "_freeze": "(Any module, str[] methods, bool optimize_numerics) -> Any",
@@ -108,7 +103,7 @@ def test_schema_that_others_have_kept(name: str) -> None:
 # operator that is given an object costs five times what a method does.
 PACKAGE = {
     *("_content_keys", "_follow_modes", "_disable_memory_tier", "_load_model", "_mode_levels"),
-    "_store_all",
+    *("_flush_all", "_store_all"),
     *("_made_rows", "_one_row_of_length", "_select_rows", "_stepped", "_take_log"),
 }
 

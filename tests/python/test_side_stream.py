@@ -129,7 +129,7 @@ def test_a_thread_that_cannot_have_the_state_of_its_caller_says_so(
     def refuse(*_: Any) -> None:
         raise AssertionError("no autocast here")
 
-    monkeypatch.setattr("modcache._feed.batches_ahead.CallerState.run", refuse)
+    monkeypatch.setattr("modcache._feed.batches_ahead._CallerState.run", refuse)
     ahead: BatchesAhead[Any] = BatchesAhead(lambda: 1, 2, None)
     with pytest.raises(AssertionError, match="no autocast here"):
         ahead.take()

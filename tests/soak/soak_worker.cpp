@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <deque>
+#include <optional>
 #include <random>
+#include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -109,22 +112,48 @@ class Worker {
   void call(const std::string& key) {
     const cache::Mode mode = cache_.mode();
     if (!cache::may_read(mode)) return;
-    const cache::SessionPtr session = cache_.session();
-    const cache::Request request{whole_, key, ""};
-    cache::SingleFlight::Lead lead;
-    if (const auto entry = session->lookup(request, cache::may_write(mode), lead)) {
-      return check(key, testing::text_of(entry));
+    const cache::Keys keys = keys_of(whole_, {&key, 1});
+    cache::LookupOptions options;
+    options.may_write = cache::may_write(mode);
+    options.reads_values = true;
+    options.will_run = options.may_write;
+    cache::Found found = cache_.lookup(keys, options);
+    // Another thread's run is waited for once; after that it is run here.
+    if (!found.awaited.empty() && cache_.wait_for(keys, found.awaited).look_again) {
+      found = cache_.lookup(keys, options);
+    }
+    if (found.is_found(0)) {
+      cache_.count_hits(keys, found, options.may_write);
+      return check(key, testing::text_of(found.entry(0)));
     }
     ++counts_.misses;
-    if (!cache::may_write(mode)) return;
-    (void)session->store(request, testing::text_entry(output_of(key), "", 1000));
-    lead.stored();
+    if (!options.may_write) return;
+    store(keys, {key}, cache_.begin_run(keys, /*may_write=*/true));
+    found.lead.stored();
   }
 
   void replace(const std::string& key) {
     if (!cache::may_write(cache_.mode())) return;
-    const cache::Request request{whole_, key, ""};
-    (void)cache_.session()->store(request, testing::text_entry(output_of(key), "", 1000));
+    store(keys_of(whole_, {&key, 1}), {key});
+  }
+
+  // Stores what the model gives for these keys.
+  void store(const cache::Keys& keys, const std::vector<std::string>& names,
+             const std::optional<cache::Generation>& begun = std::nullopt) {
+    std::vector<cache::EntryPtr> entries;
+    for (const std::string& name : names) {
+      entries.push_back(testing::text_entry(output_of(name), "", 1000));
+    }
+    cache::StoreOptions options;
+    if (begun.has_value()) options.since = &*begun;
+    (void)cache_.store(keys, entries, options);
+  }
+
+  cache::Keys keys_of(const cache::ContextPtr& context, std::span<const std::string> names) {
+    const std::vector<std::string_view> texts(names.begin(), names.end());
+    cache::Keys keys(context, texts);
+    keys.configuration = cache_.configuration();
+    return keys;
   }
 
   void call_rows() {
@@ -137,38 +166,35 @@ class Worker {
         names.push_back(std::move(name));
       }
     }
-    const std::vector<std::string_view> keys(names.begin(), names.end());
-    const cache::SessionPtr session = cache_.session();
-    const cache::BatchRequest request{rows_, keys, ""};
-    cache::BatchFound found = session->lookup_all(request, cache::may_write(mode));
-    for (std::size_t i = 0; i < keys.size(); ++i) check_row(*session, request, found, i);
+    cache::Keys keys = keys_of(rows_, names);
+    keys.form = cache::Form::kRow;
+    cache::LookupOptions options;
+    options.may_write = cache::may_write(mode);
+    cache::Found found = cache_.lookup(keys, options);
+    for (std::size_t i = 0; i < keys.size(); ++i) check_row(keys, found, i);
+    cache_.count_hits(keys, found, options.may_write);
     const std::vector<std::size_t> missing = found.missing();
     counts_.misses += static_cast<std::int64_t>(missing.size());
     hold(std::move(found));
-    if (!cache::may_write(mode)) return;
-    std::vector<std::string_view> ran;
-    std::vector<cache::EntryPtr> entries;
-    for (const std::size_t i : missing) {
-      ran.push_back(keys[i]);
-      entries.push_back(testing::text_entry(output_of(keys[i]), "", 1000));
-    }
-    (void)session->store_all(rows_, ran, entries);
+    if (!options.may_write) return;
+    const cache::Generation begun = cache_.begin_run(keys, /*may_write=*/true);
+    std::vector<std::string> ran;
+    for (const std::size_t i : missing) ran.push_back(names[i]);
+    store(keys.only(missing), ran, begun);
   }
 
-  void check_row(cache::Session& session, const cache::BatchRequest& request,
-                 cache::BatchFound& found, std::size_t i) {
-    if (const auto entry = found.in_memory(i))
-      return check(request.keys[i], testing::text_of(entry));
-    if (!found.is_row(i)) return;
+  void check_row(const cache::Keys& keys, cache::Found& found, std::size_t i) {
+    if (!found.is_found(i)) return;
+    if (!found.is_row(i)) return check(keys.keys[i], testing::text_of(found.entry(i)));
     const std::size_t row = found.row(i);
     std::string text(found.rows().payload_size_bytes(row), '?');
     const Status status = found.rows().read(row, text.data());
-    if (status.is_ok()) return check(request.keys[i], text);
-    session.refuse(request, found, i, status, true);
+    if (status.is_ok()) return check(keys.keys[i], text);
+    cache_.refuse(keys, found, i, status, true);
   }
 
   // As a caller does who keeps what it found: its segments cannot go meanwhile.
-  void hold(cache::BatchFound found) {
+  void hold(cache::Found found) {
     if (below(4) != 0) return;
     held_.push_back(std::move(found));
     if (held_.size() > kMostHeld) held_.pop_front();
@@ -194,7 +220,7 @@ class Worker {
   const cache::ContextPtr whole_ = context_of(cache::Form::kWhole);
   const cache::ContextPtr rows_ = context_of(cache::Form::kRow);
   cache::Cache cache_;
-  std::deque<cache::BatchFound> held_;
+  std::deque<cache::Found> held_;
 };
 
 }  // namespace

@@ -30,32 +30,30 @@ class DiskTierTest : public ::testing::Test {
   }
   std::unique_ptr<cache::DiskTier> open() { return tier_in(directory_ / "cache"); }
   store::EntryId id(const std::string& key) const { return {*context_, key}; }
-  // One key as the batch of one that a session makes of it.
   cache::HeldEntry find(cache::DiskTier& tier, const std::string& key, cache::Access access) {
-    const std::vector<std::string_view> keys{key};
-    const OneOrMany<Digest128> addresses = store::addresses_of(context_->digest, keys);
-    cache::TierFound found = tier.find({context_, keys, addresses}, access, cache::OnMiss::kCount);
-    if (!found.has(0)) return {};
-    return tier.read(id(key), *found.rows, 0, access, cache::Reading::kToKeep);
+    cache::FoundRows rows = find_rows(tier, {key}, access);
+    if (rows.size() == 0 || !rows.has(0)) return {};
+    return tier.read(id(key), rows, 0, access, cache::Reading::kToKeep);
   }
   std::string get(cache::DiskTier& tier, const std::string& key,
                   cache::Access access = cache::Access::kWrite) {
     return text_of(find(tier, key, access).entry);
   }
+  bool contains(cache::DiskTier& tier, const std::string& key) {
+    return tier.are_there({context_, key}).front();
+  }
   cache::FoundRows find_rows(cache::DiskTier& tier, const std::vector<std::string_view>& keys,
                              cache::Access access) {
-    const OneOrMany<Digest128> addresses = store::addresses_of(context_->digest, keys);
-    cache::TierFound found = tier.find({context_, keys, addresses}, access, cache::OnMiss::kCount);
-    return found.is_empty() ? cache::FoundRows() : *std::move(found.rows);
+    auto rows = tier.find_rows({context_, keys}, access);
+    return rows.has_value() ? *std::move(rows) : cache::FoundRows();
   }
   std::vector<store::Sequence> put_all(cache::DiskTier& tier,
                                        const std::vector<std::string_view>& keys,
                                        const std::vector<cache::EntryPtr>& entries) {
-    const OneOrMany<Digest128> addresses = store::addresses_of(context_->digest, keys);
     OneOrMany<cache::EntryPtr> handed(entries.size());
     std::copy(entries.begin(), entries.end(), handed.begin());
     OneOrMany<cache::Kept> kept(keys.size());
-    tier.store({context_, keys, addresses}, handed, /*replaces=*/false, kept);
+    tier.store({context_, keys}, handed, {}, kept);
     std::vector<store::Sequence> sequences;
     for (const cache::Kept& one : kept) sequences.push_back(one.sequence);
     return sequences;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests of the module room: the process's own Cache, in a directory of the test's own and with the
-// same settings at the beginning of each test.
+// Tests of the module component: the default cache of the process, in a directory of the test's own
+// and with the same settings at the beginning of each test.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "cache/cache.h"
-#include "module/call/module_run.h"
+#include "module/call/rules.h"
 #include "support/captured_log.h"
 #include "support/temporary_directory.h"
 #include "tensor/input.h"
@@ -23,7 +23,7 @@ class ModuleTest : public ::testing::Test {
  protected:
   ModuleTest() {
     static const tensor::StoredFormat format;
-    cache::Cache::set_value_format(format);
+    cache::set_value_format(format);
     configure({{"dir", directory_ / "cache"},
                {"memory", "1GB"},
                {"dtype", "keep"},
@@ -34,25 +34,24 @@ class ModuleTest : public ::testing::Test {
                {"min_run_us", "0"},
                {"strict", "false"}});
     set_mode(cache::Mode::kOn);
-    cache::Cache::instance().reset_stats();
+    test_cache().reset_stats();
   }
   ~ModuleTest() override {
     set_mode(cache::Mode::kOn);
-    cache::Cache::instance().close();
+    test_cache().close();
   }
 
+  static cache::Cache& test_cache() { return *cache::default_cache(); }
   static void configure(const cache::Options& options) {
-    const Status status = cache::Cache::instance().configure(options);
+    const Status status = test_cache().configure(options);
     EXPECT_TRUE(status.is_ok()) << status.message();
   }
-  static void set_mode(cache::Mode mode) { cache::Cache::instance().set_mode(mode); }
-  static std::int64_t stat(const std::string& name) {
-    return cache::Cache::instance().stats().at(name);
-  }
+  static void set_mode(cache::Mode mode) { test_cache().set_mode(mode); }
+  static std::int64_t stat(const std::string& name) { return test_cache().stats().at(name); }
   // What follows is found on disk.
   static void forget_memory() {
-    cache::Cache::instance().flush();
-    (void)cache::Cache::instance().clear({}, cache::Cache::Tier::kMemory);
+    test_cache().flush();
+    (void)test_cache().clear({}, cache::Cache::Tier::kMemory);
   }
 
   // A call of "Encoder.forward" under a scope that has a name.

@@ -20,38 +20,26 @@ namespace modcache::testing {
 
 inline constexpr std::int64_t kLongRunUs = 1'000'000;
 
-class Machine {
+class Machine : public Process {
  public:
   Machine(std::shared_ptr<ValueServer> server, const std::string& directory,
           cache::Options options = {})
-      : cache_(text_format(), fs::posix_file_system(),
-               [server = std::move(server)](
-                   const cache::Settings&) -> Result<remote::Client::MakeBackend> {
-                 return ValueServer::connect_to(server);
-               }) {
-    options.emplace("dir", directory);
-    options.emplace("remote", "redis://user:secret@host/0");
-    options.emplace("remote_timeout_ms", "10000");
-    EXPECT_TRUE(cache_.configure(options).is_ok());
-  }
+      : Process(
+            [server = std::move(server)](const cache::Settings&)
+                -> Result<remote::Client::MakeBackend> { return ValueServer::connect_to(server); },
+            with_defaults(std::move(options), directory)) {}
 
-  cache::Cache& cache() { return cache_; }
-  std::string lookup(const std::string& key, const std::string& signature = "",
-                     bool may_write = true) {
-    cache::SingleFlight::Lead lead;
-    return text_of(cache_.session()->lookup(request(key, signature), may_write, lead));
-  }
-  void store(const std::string& key, const std::string& text, const std::string& signature = "",
+  void store(std::string_view key, const std::string& text, const std::string& signature = "",
              bool replaces = false) {
-    cache_.session()->store(request(key, signature), text_entry(text, signature, kLongRunUs),
-                            replaces);
+    cache::StoreOptions options;
+    options.replaces = replaces;
+    Process::store(key, text, signature, kLongRunUs, options);
   }
   // Stores, and waits until the server has it.
-  void share(const std::string& key, const std::string& text, const std::string& signature = "") {
+  void share(std::string_view key, const std::string& text, const std::string& signature = "") {
     store(key, text, signature);
-    cache_.flush();
+    cache().flush();
   }
-  std::int64_t stat(const std::string& name) { return cache_.stats().at(name); }
   std::string stats() {
     std::string text;
     for (const char* const name : {"hits_memory", "hits_disk", "hits_remote"}) {
@@ -59,15 +47,23 @@ class Machine {
     }
     return text;
   }
-  static std::string entry_name(const std::string& key) {
-    return "modcache/e/" + request(key).id().address.hex();
+  // What the server alone answers.
+  cache::Found find_on_server(const cache::Keys& keys) {
+    cache::Found found(keys.size());
+    cache().remote()->find(keys, cache::Access::kWrite, cache::OnMiss::kIgnore, found);
+    return found;
   }
-  static cache::Request request(std::string_view key, std::string_view signature = "") {
-    return Process::request(key, signature);
+  std::string entry_name(std::string_view key) {
+    return "modcache/e/" + keys(key).addresses[0].hex();
   }
 
  private:
-  cache::Cache cache_;
+  static cache::Options with_defaults(cache::Options options, const std::string& directory) {
+    options.emplace("dir", directory);
+    options.emplace("remote", "redis://user:secret@host/0");
+    options.emplace("remote_timeout_ms", "10000");
+    return options;
+  }
 };
 
 class RemoteMachinesTest : public ::testing::Test {

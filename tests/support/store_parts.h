@@ -50,6 +50,7 @@ struct StoreParts {
     put->payload = share_bytes(std::move(payload));
     put->clears = attached.control().clears();
     put->sequence = attached.control().next_sequence().value();
+    put->begun_at = put->sequence;
     return put;
   }
   void push(const store::QueuedPutPtr& put) {

@@ -88,30 +88,27 @@ inline Trace zipf(Samples samples, double exponent, std::size_t lookups, std::ui
   return trace;
 }
 
-struct NamedTrace {
-  std::string name;
-  Trace trace;
-};
-
-inline Trace zipf_with_scans(std::size_t room) {
-  const Trace usual = zipf({0, 10 * room}, 1.0, 100 * room, 4);
-  auto next_of_scan = static_cast<std::uint32_t>(20 * room);
+// A scan of keys that never come again, as long as 16 % of the entries, after each 40 % of them.
+inline Trace zipf_with_scans(std::size_t entries) {
+  const Trace usual = zipf({0, entries}, 0.9, 3 * entries, 3);
+  const std::size_t scan = entries * 4 / 25;
+  auto next_of_scan = static_cast<std::uint32_t>(10 * entries);
   Trace trace;
   for (std::size_t i = 0; i < usual.size(); ++i) {
     trace.push_back(usual[i]);
-    if (i % (10 * room) != 5 * room) continue;
-    add_epoch({next_of_scan, 2 * room}, trace);
-    next_of_scan += static_cast<std::uint32_t>(2 * room);
+    if ((i + 1) % (entries * 2 / 5) != 0) continue;
+    add_epoch({next_of_scan, scan}, trace);
+    next_of_scan += static_cast<std::uint32_t>(scan);
   }
   return trace;
 }
 
-// Four sets one after another, each twice the room, five epochs of each.
-inline Trace changing_datasets(std::size_t room, bool is_shuffled) {
+// Three datasets one after another, five epochs over each.
+inline Trace phases(std::size_t entries, bool is_shuffled) {
   Trace trace;
   Random random(6);
-  for (std::uint32_t set = 0; set < 4; ++set) {
-    const Samples samples{static_cast<std::uint32_t>(set * 2 * room), 2 * room};
+  for (std::uint32_t phase = 0; phase < 3; ++phase) {
+    const Samples samples{static_cast<std::uint32_t>(phase * entries), entries};
     for (std::size_t epoch = 0; epoch < 5; ++epoch) {
       is_shuffled ? add_shuffled_epoch(samples, random, trace) : add_epoch(samples, trace);
     }
@@ -119,7 +116,7 @@ inline Trace changing_datasets(std::size_t room, bool is_shuffled) {
   return trace;
 }
 
-// Ten sets one after another, each four fifths of the room, asked for at random.
+// Ten sets one after another, each four fifths of the room, looked up at random.
 inline Trace moving_set(std::size_t room) {
   Trace trace;
   Random random(8);
@@ -131,19 +128,37 @@ inline Trace moving_set(std::size_t room) {
   return trace;
 }
 
-inline std::vector<NamedTrace> traces_for(std::size_t room) {
-  return {{"sequential epochs", sequential_epochs({0, 2 * room}, 10)},
-          {"shuffled epochs", shuffled_epochs({0, 2 * room}, 10, 7)},
-          {"Zipf", zipf({0, 10 * room}, 1.0, 100 * room, 3)},
-          {"Zipf with scans", zipf_with_scans(room)},
-          {"changing sets, sequential", changing_datasets(room, false)},
-          {"changing sets, shuffled", changing_datasets(room, true)},
-          {"a set that changes", moving_set(room)}};
+struct NamedTrace {
+  std::string name;
+  Trace trace;
+  std::size_t counted_from = 0;  // earlier lookups only fill the tier
+};
+
+// Thirty epochs over an older dataset, which fill the tier, and then ten over another one.
+inline NamedTrace after_another_project(std::size_t entries) {
+  NamedTrace named{"after another project", shuffled_epochs({0, entries}, 30, 9)};
+  named.counted_from = named.trace.size();
+  const Samples samples{static_cast<std::uint32_t>(entries), entries};
+  const Trace current = shuffled_epochs(samples, 10, 10);
+  named.trace.insert(named.trace.end(), current.begin(), current.end());
+  return named;
 }
 
-// Of all lookups, the share that nothing could exceed: Belady's choice, which knows the future, and
-// may also decline to keep what it just computed.
-inline double ceiling_of(const Trace& trace, std::size_t room) {
+inline std::vector<NamedTrace> traces_of(std::size_t entries, std::size_t room) {
+  return {{"cyclic", sequential_epochs({0, entries}, 10)},
+          {"shuffled epochs", shuffled_epochs({0, entries}, 10, 7)},
+          {"Zipf", zipf({0, entries}, 0.9, 3 * entries, 3)},
+          {"Zipf with scans", zipf_with_scans(entries)},
+          {"phases", phases(entries, false)},
+          {"phases, shuffled", phases(entries, true)},
+          after_another_project(entries),
+          {"moving working set", moving_set(room)}};
+}
+
+// Returns the hit rate of Belady's policy, which knows the future and may also decline to store a
+// new entry. No policy can have a larger one.
+inline double best_possible(const NamedTrace& named, std::size_t room) {
+  const Trace& trace = named.trace;
   constexpr std::size_t kNever = ~std::size_t{0};
   std::vector<std::size_t> next(trace.size(), kNever);
   std::unordered_map<std::uint32_t, std::size_t> last;
@@ -156,7 +171,8 @@ inline double ceiling_of(const Trace& trace, std::size_t room) {
   std::unordered_map<std::uint32_t, std::size_t> kept;
   std::size_t hits = 0;
   for (std::size_t i = 0; i < trace.size(); ++i) {
-    hits += kept.erase(trace[i]);
+    const std::size_t found = kept.erase(trace[i]);
+    if (i >= named.counted_from) hits += found;
     if (next[i] == kNever) continue;
     kept[trace[i]] = next[i];
     heap.push_back(next[i]);
@@ -165,11 +181,11 @@ inline double ceiling_of(const Trace& trace, std::size_t room) {
       const std::size_t latest = heap.front();
       std::pop_heap(heap.begin(), heap.end());
       heap.pop_back();
-      const auto found = kept.find(trace[latest]);
-      if (found != kept.end() && found->second == latest) kept.erase(found);
+      const auto entry = kept.find(trace[latest]);
+      if (entry != kept.end() && entry->second == latest) kept.erase(entry);
     }
   }
-  return static_cast<double>(hits) / static_cast<double>(trace.size());
+  return static_cast<double>(hits) / static_cast<double>(trace.size() - named.counted_from);
 }
 
 }  // namespace modcache::testing

@@ -1,102 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/call/call.h"
 
-#include <exception>
+#include <ATen/core/class_type.h>
+
 #include <utility>
 
-#include "base/log.h"
+#include "cache/latency.h"
+#include "module/call/rules.h"
+#include "module/call/run.h"
+#include "module/call/stored_rows.h"
+#include "tensor/row_value.h"
+#include "tensor/rows.h"
+#include "tensor/whole_value.h"
 
 namespace modcache::module {
 
-using cache::Counter;
-
-Call::Call(CallParts parts, std::string key)
-    : OpenCall(std::move(parts), tensor::Per::kCall),
-      key_(std::move(key)),
-      replaces_(always_runs(mode_)) {}
-
-std::shared_ptr<const tensor::WholeValue> Call::lookup() {
-  auto found = find();
-  if (found == nullptr && !is_bypassed_) take_sample();
-  return found;
+tensor::InputSampler sampler_of(const CallParts& parts, tensor::Per per) {
+  if (!parts.padding.has_value()) return {parts.input.tensors, per};
+  return {parts.input.tensors, parts.input.padded_dims, *parts.padding};
 }
 
-std::shared_ptr<const tensor::WholeValue> Call::find() {
-  if (parts_.scope.empty() || !may_read(mode_) || always_runs(mode_)) return nullptr;
-  is_bypassed_ = session_->bypasses(parts_.scope, 1);
-  if (is_bypassed_) return nullptr;
-  if (grad_is_unknown_) return nullptr;
-  cache::Session::Missed missed;
-  const cache::EntryPtr entry = session_->lookup(request(), may_write(mode_), lead_, &missed);
-  replaces_ = missed.is_conflict;
-  is_drawn_ = missed.is_verified;
-  if (entry == nullptr) return nullptr;
-  note_end();
-  return std::static_pointer_cast<const tensor::WholeValue>(entry->value);
+Call::Call(CallParts& parts, CallKeys& keys)
+    : parts_(parts), keys_(keys), grad_is_unknown_(is_grad_unknown(parts)) {}
+
+Call::~Call() = default;
+
+// Calls with padding, or with keys that repeat, have more to compare: their Run looks them up.
+bool Call::is_plain() const {
+  return !parts_.scope.empty() && !grad_is_unknown_ && may_read(parts_.mode) &&
+         !always_runs(parts_.mode) && !parts_.padding.has_value() && keys_.repeated().empty() &&
+         !parts_.runs_whole;
 }
 
-void Call::take_sample() {
-  if (!sample_.has_value() && may_ever_store()) {
-    sample_ = session_->sample_to_keep(input_, /*row=*/0);
+Begun Call::begin() {
+  const cache::HitTimer timer;
+  Begun begun;
+  if (!is_plain()) {
+    begun.run = std::make_unique<Run>(std::move(*this));
+  } else {
+    cache::Cache& cache = *parts_.cache;
+    if (cache.bypasses(parts_.scope, keys_.rows())) return begun;
+    const tensor::InputSampler input = sampler_of(parts_, keys_.per());
+    cache::Keys keys = lookup_keys();
+    if (cache.compares_input(*parts_.configuration, parts_.scope, input)) keys.input = &input;
+    cache::Found found = cache.lookup(keys, lookup_options());
+    begun.value = value_of(keys, found);
+    if (begun.value.has_value()) {
+      cache.count_hits(keys, found, may_write(parts_.mode));
+      timer.note_hit(cache.counters().latencies());
+      return begun;
+    }
+    begun.run = std::make_unique<Run>(std::move(*this), keys.context());
+    begun.run->take_found(std::move(keys), found);
   }
-}
-
-void Call::reject_hit() {
-  take_sample();
-  replaces_ = true;
-  cache::Cache::instance().counters().add(parts_.scope, Counter::kKeyConflicts);
-  log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
-           "a stored result of " + parts_.who() +
-               " has another type than the method declares: it is computed anew, and replaced");
-}
-
-void Call::begin_run(ModuleRun::Time started) {
-  take_sample();
-  start_run(started);
-}
-
-void Call::finish_run(const tensor::Flat& result, const RunFacts& facts) {
-  // Releases the lead also when this throws: whoever keeps the exception may keep this call, too.
-  cache::SingleFlight::Lead lead = std::move(lead_);
-  run_->end();
-  if (is_bypassed_) return;
-  if (!run_->may_keep(parts_, *session_, result, facts, 1, outcome_)) {
-    lead.kept_nothing();
-    return;
+  if (begun.run->step() == nullptr) {  // another thread ran it, or all of it was there
+    begun.value = begun.run->value();
+    ended_ = std::move(begun.run);
+  } else if (begun.run->is_bypassed()) {
+    begun.run.reset();
   }
-  const bool compares = is_verified() || (is_drawn_ && !has_other_weights(facts));
-  const Comparison comparison =
-      compares ? compare(request(), is_drawn_, [&] { return result; }) : Comparison::kNothingStored;
-  if (is_drawn_ && comparison == Comparison::kDifferent) replaces_ = true;
-  const bool stores = may_store() && !(is_drawn_ && comparison == Comparison::kSame);
-  const bool is_refused = stores && !replaces_ && !session_->admits(request(), lead);
-  count_run(comparison == Comparison::kNothingStored ? 1 : 0);
-  outcome_.has_stored = stores && !is_refused && keep(result, facts);
-  if (outcome_.has_stored) {
-    lead.stored();
-  } else if (!is_refused) {
-    lead.kept_nothing();  // else a thread that began to wait just now runs the key again, and
-                          // stores
-  }
-  note_end();
+  return begun;
 }
 
-// The model has its result, and a later failure of the cache must not take it away.
-bool Call::keep(const tensor::Flat& result, const RunFacts& facts) {
-  try {
-    const auto weights = judge_weights(parts_, facts, run_->run_us());
-    if (weights.is_changed || is_stored_already(request())) return false;
-    auto value =
-        tensor::WholeValue::copy_of(result, parts_.input.device, session_->settings().dtype);
-    return session_->store(
-        request(),
-        entry_of(std::move(value), parts_.input.signature, sample_.value_or(cache::InputSample()),
-                 run_->run_us(), weights.confirmation),
-        replaces_);
-  } catch (const std::exception& error) {
-    report_failure(parts_, "kept", error);
-    return false;
+std::unique_ptr<Run> Call::reject() {
+  auto run = ended_ != nullptr ? std::move(ended_) : std::make_unique<Run>(std::move(*this));
+  run->reject();
+  return run;
+}
+
+cache::Keys Call::lookup_keys() const {
+  cache::ContextPtr context = parts_.context(keys_.per());
+  cache::Keys keys = keys_.is_whole() ? cache::Keys(std::move(context), keys_.key(0))
+                                      : cache::Keys(std::move(context), keys_.distinct());
+  keys.configuration = parts_.configuration;
+  keys.signature = parts_.input.signature;
+  keys.form = keys_.is_whole() ? cache::Form::kWhole : cache::Form::kRow;
+  return keys;
+}
+
+cache::LookupOptions Call::lookup_options() const {
+  cache::LookupOptions options;
+  options.may_write = may_write(parts_.mode);
+  options.reads_values = keys_.is_whole();
+  options.will_run = options.may_write;
+  options.may_sample = true;
+  return options;
+}
+
+// Returns nothing where something is missing or does not fit together.
+std::optional<CallValue> Call::value_of(const cache::Keys& keys, cache::Found& found) const {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found.is_found(i)) return std::nullopt;
   }
+  const std::optional<at::Device>& device = parts_.input.device;
+  if (keys_.is_whole()) return handed_out(*found.entry(0), device);
+  if (auto row = plain_row_in_memory(found)) return row;
+  tensor::RowsOutput output(keys_.rows(), is_output_pinned(parts_));
+  add_stored_rows(parts_, {keys, found, may_write(parts_.mode), keys_.rows()}, output);
+  const tensor::RowMarks* const marks = output.row_marks();
+  const bool has_constants = marks != nullptr && !marks->constants.empty();
+  if (has_constants || found.has_missing() || output.has_odd_stored_rows()) return std::nullopt;
+  auto together = output.together(device);
+  if (!together.has_value()) return std::nullopt;
+  return call_value(*std::move(together));
+}
+
+// A batch of one plain row in memory needs none of the lists of a batch, which cost more than the
+// row.
+std::optional<CallValue> Call::plain_row_in_memory(const cache::Found& found) const {
+  if (keys_.rows() != 1 || found.entry(0) == nullptr) return std::nullopt;
+  // A result that was next to its input goes to the device of this one.
+  if (parts_.input.device.has_value() && !parts_.input.device->is_cpu()) return std::nullopt;
+  const auto& row = static_cast<const tensor::RowValue&>(*found.entry(0)->value);
+  if (!row.is_plain_lone_tensor()) return std::nullopt;
+  return row.batch_of_one();
+}
+
+std::string CallParts::name() const {
+  if (module == nullptr) return class_name;
+  const auto& name = module->type()->name();
+  return name.has_value() ? name->name() : "module";
+}
+
+CallValue call_value(tensor::Flat flat) {
+  if (flat.root.kind == tensor::Node::Kind::kTensor) return std::move(flat.tensors.front());
+  return flat;
+}
+
+CallValue handed_out(const cache::Entry& entry, std::optional<at::Device> device) {
+  const auto& value = static_cast<const tensor::WholeValue&>(*entry.value);
+  if (value.is_lone_tensor()) return value.hand_out_tensor(device);
+  return tensor::Flat{value.root(), value.hand_out(device), {}};
+}
+
+// The batch is assembled in pinned memory when it goes on to a device.
+bool is_output_pinned(const CallParts& parts) {
+  const auto& device = parts.input.device;
+  return (device.has_value() && !device->is_cpu()) ||
+         parts.cache->place_of(parts.scope).kind == cache::Place::Kind::kPinned;
 }
 
 }  // namespace modcache::module

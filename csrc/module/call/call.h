@@ -1,56 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Call: one call of a cached module with one key, from the lookup to the result.
+// Call: one call of a cached module, with one key for its whole input or one key for each row. It
+// looks the call up, and gives the value or a Run (run.h) of what is missing:
 //
-//     Call call(parts, key);
-//     if (auto hit = call.lookup()) return <hand the hit out>;
-//     call.begin_run();  result = <run the module>;  call.finish_run(result, facts);
+//     Call call(parts, keys);
+//     Begun begun = call.begin();
+//     if (begun.value) return <the value>;
+//     if (!begun.run) return <the module, run without the cache>;
+//     ... makes the run ...
 //
-// The steps are separate because Python runs an eager module itself. Used by one thread at a time.
-// RowsCall (rows_call.h) is its counterpart for one key per row.
+// Scripted and eager modules, lowered graphs, recorded programs, lazy files and datasets all call
+// this. Used by one thread; waits for other threads that run the same keys.
 #pragma once
 
-#include <chrono>
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 #include <optional>
-#include <string>
+#include <variant>
+#include <vector>
 
-#include "cache/input_sample.h"
-#include "module/call/open_call.h"
-#include "tensor/whole_value.h"
+#include "cache/cache.h"
+#include "module/call/call_keys.h"
+#include "module/call/call_parts.h"
+#include "tensor/input_sampler.h"
+#include "tensor/tree.h"
 
 namespace modcache::module {
 
-class Call : public OpenCall {
+class Run;
+
+// A lone tensor, a structured value, or rows that do not fit together. It is the caller's.
+using CallValue = std::variant<at::Tensor, tensor::Flat, std::vector<tensor::Flat>>;
+
+struct Begun {
+  std::optional<CallValue> value;
+  // Neither: the call bypasses the cache. It was counted, and is to be run uncached.
+  std::unique_ptr<Run> run;
+};
+
+class Call {
  public:
-  Call(CallParts parts, std::string key);
+  // Borrows both, and moves them into a Run where there is one. REQUIRES: the mode is not off;
+  // parts.input is set, and for keys of rows has that many rows.
+  Call(CallParts& parts, CallKeys& keys);
+  ~Call();
 
-  // Returns the stored value; null when the module has to be run, also after an error of the cache.
-  // Waits while another thread runs the same key.
-  std::shared_ptr<const tensor::WholeValue> lookup();
-  // Call it when the value of lookup() has the wrong type: the module is run, and its result
-  // replaces the stored one.
-  void reject_hit();
-
-  // REQUIRES: the lookup said that the module has to run, or its value is not used. Not where the
-  // call is_bypassed().
-  void begin_run(ModuleRun::Time started = std::chrono::steady_clock::now());
-  // Stores `result` unless a rule forbids it, counts, and warns once. Throws under strict=true.
-  void finish_run(const tensor::Flat& result, const RunFacts& facts);
+  Begun begin();
+  // Call it when the value of begin() has another type than the method declares: the module is run,
+  // and its result replaces what is stored.
+  std::unique_ptr<Run> reject();
 
  private:
-  cache::Request request() const {
-    return {context_, key_, parts_.input.signature, &input_, /*row=*/0};
-  }
-  std::shared_ptr<const tensor::WholeValue> find();
-  // Samples the input for the entry, once and before the run, which may change the input.
-  void take_sample();
-  bool keep(const tensor::Flat& result, const RunFacts& facts);
+  friend class Run;
 
-  std::optional<cache::InputSample> sample_;
-  std::string key_;
-  bool replaces_;          // the stored value under the key must not be found again
-  bool is_drawn_ = false;  // the result is compared with the stored value (verify_share)
+  bool is_plain() const;
+  cache::Keys lookup_keys() const;
+  cache::LookupOptions lookup_options() const;
+  std::optional<CallValue> value_of(const cache::Keys& keys, cache::Found& found) const;
+  std::optional<CallValue> plain_row_in_memory(const cache::Found& found) const;
+
+  CallParts& parts_;
+  CallKeys& keys_;
+  const bool grad_is_unknown_;
+  std::unique_ptr<Run> ended_;  // gave the value of begin()
 };
+
+// Returns what reads the values of a call's input. `parts` must outlive it.
+tensor::InputSampler sampler_of(const CallParts& parts, tensor::Per per);
+
+CallValue call_value(tensor::Flat flat);
+// Returns a stored whole value, for a call whose input is on this device.
+CallValue handed_out(const cache::Entry& entry, std::optional<at::Device> device);
+// Returns whether a batch is assembled in page-locked memory.
+bool is_output_pinned(const CallParts& parts);
 
 }  // namespace modcache::module

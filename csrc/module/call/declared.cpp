@@ -5,6 +5,7 @@
 #include <ATen/core/function.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <sstream>
 #include <utility>
@@ -19,13 +20,23 @@ std::string shape_of_row(const tensor::Flat& row) {
   return text.str();
 }
 
-std::string why_apart(const Operator& asked, const std::vector<tensor::Flat>& rows) {
+std::string why_rows_are_apart(const Operator& asked, const std::vector<tensor::Flat>& rows) {
   std::size_t other = 1;
   while (other + 1 < rows.size() && shape_of_row(rows[other]) == shape_of_row(rows[0])) ++other;
   return "its rows do not fit into one tensor: row 0 is " + shape_of_row(rows[0]) + "and row " +
          std::to_string(other) + " is " + shape_of_row(rows[other]) + "; " + asked.cure +
          ", which returns a list of rows (in Python also ragged=\"list\" or ragged=\"pad\"), or "
          "pad the input to a fixed length";
+}
+
+// A list whose elements are what one row is.
+at::IValue list_of(std::vector<at::IValue> rows) {
+  const bool are_tensors =
+      std::all_of(rows.begin(), rows.end(), [](const at::IValue& row) { return row.isTensor(); });
+  c10::impl::GenericList list(are_tensors ? c10::TypePtr(c10::TensorType::get())
+                                          : c10::TypePtr(c10::AnyType::get()));
+  for (at::IValue& row : rows) list.push_back(std::move(row));
+  return list;
 }
 
 bool may_be_a_tensor(const c10::TypePtr& type) {
@@ -48,39 +59,31 @@ void Declared::check_wanted(bool is_tensor, const std::string& given) const {
               ", but this operator caches one Tensor; ", asked.cure, " for structured results");
 }
 
-std::optional<at::IValue> Declared::value_of(const tensor::Node& root,
-                                             const std::vector<at::Tensor>& tensors) const {
-  auto value = tensor::rebuild(root, tensors, type);
-  // This applies to hits alone: a result of the module itself is checked after its run.
-  if (value.has_value() && want == Want::kTensor && !value->isTensor()) return std::nullopt;
-  return value;
-}
-
-std::optional<at::IValue> Declared::value_of(const tensor::WholeValue& hit,
-                                             std::optional<at::Device> device) const {
-  if (hit.is_lone_tensor() && may_be_a_tensor(type)) return hit.hand_out_tensor(device);
-  return value_of(hit.root(), hit.hand_out(device));
-}
-
-std::optional<Rows> Declared::rows_of(RowsCall& call) const {
-  if (auto flat = call.together()) {
-    auto value = value_of(flat->root, flat->tensors);
-    if (!value.has_value()) return std::nullopt;
-    return Rows{*std::move(value), {}};
+std::optional<at::IValue> Declared::value_of(CallValue value, std::string& why_apart) const {
+  if (auto* const lone = std::get_if<at::Tensor>(&value)) {
+    if (may_be_a_tensor(type)) return std::move(*lone);
+    return rebuilt({tensor::Node{}, {std::move(*lone)}, {}});
   }
-  const std::vector<tensor::Flat> apart = call.apart();
+  if (const auto* const flat = std::get_if<tensor::Flat>(&value)) return rebuilt(*flat);
+  const auto& apart = std::get<std::vector<tensor::Flat>>(value);
   if (want == Want::kTensor) {
-    call.refuse_rows_apart(why_apart(asked, apart));
+    why_apart = why_rows_are_apart(asked, apart);
     return std::nullopt;
   }
   std::vector<at::IValue> rows;
-  rows.reserve(apart.size());
   for (const tensor::Flat& row : apart) {
-    auto value = value_of(row.root, row.tensors);
-    if (!value.has_value()) return std::nullopt;
-    rows.push_back(*std::move(value));
+    auto rebuilt_row = rebuilt(row);
+    if (!rebuilt_row.has_value()) return std::nullopt;
+    rows.push_back(*std::move(rebuilt_row));
   }
-  return Rows{{}, std::move(rows)};
+  return list_of(std::move(rows));
+}
+
+// Applies to hits alone: a result of the module itself is checked after its run.
+std::optional<at::IValue> Declared::rebuilt(const tensor::Flat& flat) const {
+  auto value = tensor::rebuild(flat.root, flat.tensors, type);
+  if (value.has_value() && want == Want::kTensor && !value->isTensor()) return std::nullopt;
+  return value;
 }
 
 }  // namespace modcache::module

@@ -11,9 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "module/call/rows_call.h"
+#include "module/call/call.h"
 #include "tensor/tree.h"
-#include "tensor/whole_value.h"
 
 namespace modcache::module {
 
@@ -25,12 +24,6 @@ enum class Want { kTensor, kAny };
 struct Operator {
   const char* name = "cache::lookup_or_run";
   const char* cure = "use cache::lookup_or_run_any";
-};
-
-// The rows of a result. Rows that do not fit together are `apart`, each as a value of its own.
-struct Rows {
-  at::IValue together;
-  std::optional<std::vector<at::IValue>> apart;
 };
 
 // Returns the declared return type of a method; null when it declares none. REQUIRES: the class has
@@ -47,15 +40,13 @@ struct Declared {
   // result.
   void check_wanted(bool is_tensor, const std::string& given) const;
 
-  // Returns a stored value as the method would return it; nothing when it is of another type.
-  std::optional<at::IValue> value_of(const tensor::Node& root,
-                                     const std::vector<at::Tensor>& tensors) const;
-  std::optional<at::IValue> value_of(const tensor::WholeValue& hit,
-                                     std::optional<at::Device> device) const;
+  // Returns a stored value as the method would return it; nullopt when it is of another type, or,
+  // with Want::kTensor, when it is rows that do not fit together: then `why_apart` says why. The
+  // caller then rejects it. With Want::kAny such rows are a list.
+  std::optional<at::IValue> value_of(CallValue value, std::string& why_apart) const;
 
-  // Returns the rows of `call`, which must all be there; nothing when they are of another type, or,
-  // with Want::kTensor, when they do not fit together. The caller then calls reject_hits().
-  std::optional<Rows> rows_of(RowsCall& call) const;
+ private:
+  std::optional<at::IValue> rebuilt(const tensor::Flat& flat) const;
 };
 
 }  // namespace modcache::module

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "cache/cache.h"
-#include "module/call/open_call.h"
+#include "module/call/call.h"
+#include "module/call/rules.h"
 #include "tensor/input_sampler.h"
 
 namespace modcache::module {
@@ -22,18 +22,23 @@ DryRun dry_run(CallParts parts, const std::vector<std::string_view>& keys,
   if (!found.why_not_cacheable.empty() || parts.scope.empty()) return found;
   parts.grad_pattern = grad_pattern(params_grad_pattern, parts.input);
   found.grad_is_unknown = is_grad_unknown(parts);
-  const cache::SessionPtr session = cache::Cache::instance().session();
-  const cache::ContextPtr context = context_of(*session, parts, per);
   const tensor::InputSampler sampler = sampler_of(parts, per);
+  cache::Keys all(parts.context(per), keys);
+  all.configuration = parts.configuration;
+  all.signature = parts.input.signature;
+  all.input = &sampler;
+  all.input_rows = rows;
+  all.form = per == tensor::Per::kRow ? cache::Form::kRow : cache::Form::kWhole;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const std::size_t row = rows.empty() ? 0 : rows[i];
-    const std::string signature =
+    found.signatures.push_back(
         padding == nullptr
             ? parts.input.signature
-            : tensor::signature_of_length(parts.input.signature, padding->lengths[row]);
-    found.entries[i] = session->look({context, keys[i], signature, &sampler, row});
-    found.signatures.push_back(signature);
+            : tensor::signature_of_length(parts.input.signature, padding->lengths[rows[i]]));
   }
+  if (padding != nullptr) {
+    all.signatures.assign(found.signatures.begin(), found.signatures.end());
+  }
+  found.entries = parts.cache->inspect(all);
   return found;
 }
 

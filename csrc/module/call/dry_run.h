@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cache/value.h"
-#include "module/call/batch_keys.h"
-#include "module/call/module_run.h"
+#include "module/call/call_keys.h"
+#include "module/call/call_parts.h"
 
 namespace modcache::module {
 

@@ -15,17 +15,17 @@
 namespace modcache::module {
 namespace {
 
-std::string about(const cache::Session& session, const char* what, const std::string& name) {
-  return what + session.settings().name_space + '\n' + name;
+std::string about(cache::Cache& cache, const char* what, const std::string& name) {
+  return what + cache.configuration()->settings.name_space + '\n' + name;
 }
 
-std::string about_scope(const cache::Session& session, const std::string& scope) {
-  return about(session, "manifest ", scope);
+std::string about_scope(cache::Cache& cache, const std::string& scope) {
+  return about(cache, "manifest ", scope);
 }
 
-std::string about_class(const cache::Session& session, const std::string& class_name,
+std::string about_class(cache::Cache& cache, const std::string& class_name,
                         const std::string& method) {
-  return about(session, "scopes ", class_name + '.' + method);
+  return about(cache, "scopes ", class_name + '.' + method);
 }
 
 // Writes each scope with its length, as a scope may hold any character.
@@ -36,9 +36,9 @@ std::string list_of(const std::vector<std::string>& scopes) {
 }
 
 // Reads a note without creating the directory, which a mode that may write would do.
-std::string note_in(cache::Session& session, const std::string& about) {
-  const cache::Mode mode = cache::Cache::instance().mode();
-  return session.find_note(about, may_read(mode) ? cache::Mode::kRead : mode).value_or("");
+std::string note_in(cache::Cache& cache, const std::string& about) {
+  const cache::Mode mode = cache.mode();
+  return cache.find_note(about, may_read(mode) ? cache::Mode::kRead : mode).value_or("");
 }
 
 // Returns the scopes up to the first damaged one.
@@ -70,12 +70,10 @@ class Seen : public ProcessWide<Seen> {
     removals_[scope] = removals;
   }
 
-  static Digest128 address_of(const cache::Session& session, const std::string& scope) {
-    Xxh3Hasher hasher;
-    hasher.add(session.settings().dir);
-    hasher.add(session.settings().name_space);
-    hasher.add(scope);
-    return hasher.digest();
+  static Digest128 address_of(cache::Cache& cache, const std::string& scope) {
+    const cache::ConfigurationPtr configuration = cache.configuration();
+    const cache::Settings& settings = configuration->settings;
+    return store::address_of(store::address_of(xxh3_128(settings.dir), settings.name_space), scope);
   }
 
  private:
@@ -96,16 +94,14 @@ Otherwise guarded(Function&& function, Otherwise otherwise) {
 
 }  // namespace
 
-bool lacks_manifest(const std::string& scope) {
+bool lacks_manifest(cache::Cache& cache, const std::string& scope) {
   return guarded(
       [&] {
-        auto& cache = cache::Cache::instance();
         if (scope.empty() || !may_write(cache.mode())) return false;
-        const cache::SessionPtr session = cache.session();
-        const Digest128 address = Seen::address_of(*session, scope);
-        const std::uint64_t removals = session->removals();
+        const Digest128 address = Seen::address_of(cache, scope);
+        const std::uint64_t removals = cache.removals();
         if (Seen::instance().contains(address, removals)) return false;
-        const auto note = session->find_note(about_scope(*session, scope), cache.mode());
+        const auto note = cache.find_note(about_scope(cache, scope), cache.mode());
         if (!note.has_value()) return true;
         Seen::instance().insert(address, removals);
         return false;
@@ -113,44 +109,35 @@ bool lacks_manifest(const std::string& scope) {
       false);
 }
 
-void put_manifest(const std::string& scope, const std::string& class_name,
+void put_manifest(cache::Cache& cache, const std::string& scope, const std::string& class_name,
                   const std::string& method, const std::string& text) {
   guarded(
       [&] {
-        const cache::SessionPtr session = cache::Cache::instance().session();
         // Noted before the attempt, so that a manifest that cannot be stored is not made again at
         // every miss.
-        Seen::instance().insert(Seen::address_of(*session, scope), session->removals());
+        Seen::instance().insert(Seen::address_of(cache, scope), cache.removals());
         if (text.empty() || text.size() > kMostManifestBytes) return true;
-        const cache::Mode mode = cache::Cache::instance().mode();
-        session->keep_note(about_scope(*session, scope), text, mode);
-        const std::string of_class = about_class(*session, class_name, method);
-        auto scopes = scopes_in(session->find_note(of_class, mode).value_or(""));
+        const cache::Mode mode = cache.mode();
+        cache.keep_note(about_scope(cache, scope), text, mode);
+        const std::string of_class = about_class(cache, class_name, method);
+        auto scopes = scopes_in(cache.find_note(of_class, mode).value_or(""));
         scopes.erase(std::remove(scopes.begin(), scopes.end(), scope), scopes.end());
         scopes.push_back(scope);
         if (scopes.size() > kMostScopesOfClass) scopes.erase(scopes.begin());
-        session->keep_note(of_class, list_of(scopes), mode);
+        cache.keep_note(of_class, list_of(scopes), mode);
         return true;
       },
       false);
 }
 
-std::string manifest_of(const std::string& scope) {
-  return guarded(
-      [&] {
-        const cache::SessionPtr session = cache::Cache::instance().session();
-        return note_in(*session, about_scope(*session, scope));
-      },
-      std::string());
+std::string manifest_of(cache::Cache& cache, const std::string& scope) {
+  return guarded([&] { return note_in(cache, about_scope(cache, scope)); }, std::string());
 }
 
-std::vector<std::string> scopes_of_class(const std::string& class_name, const std::string& method) {
-  return guarded(
-      [&] {
-        const cache::SessionPtr session = cache::Cache::instance().session();
-        return scopes_in(note_in(*session, about_class(*session, class_name, method)));
-      },
-      std::vector<std::string>());
+std::vector<std::string> scopes_of_class(cache::Cache& cache, const std::string& class_name,
+                                         const std::string& method) {
+  return guarded([&] { return scopes_in(note_in(cache, about_class(cache, class_name, method))); },
+                 std::vector<std::string>());
 }
 
 }  // namespace modcache::module

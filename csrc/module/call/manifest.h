@@ -5,13 +5,15 @@
 // (store/directory/notes.h), and tells later which of them have changed. It contains no value of a
 // module.
 //
-// All functions use the directory and namespace in force. None fails because the cache does: a
-// manifest that cannot be stored or read counts as missing. Thread-safe.
+// All functions use the directory and namespace in force in the cache. None fails because the cache
+// does: a manifest that cannot be stored or read counts as missing. Thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
+
+#include "cache/cache.h"
 
 namespace modcache::module {
 
@@ -23,16 +25,17 @@ inline constexpr std::size_t kMostScopesOfClass = 8;
 
 // Returns whether a manifest should be made for `scope`: it has none, and the mode allows writing.
 // For a known scope this costs a lookup in a table.
-bool lacks_manifest(const std::string& scope);
+bool lacks_manifest(cache::Cache& cache, const std::string& scope);
 
 // Stores `text`, and notes `scope` as the latest one of `class_name` and `method`. When two
 // processes do so at once, one of them may be missing from that list.
-void put_manifest(const std::string& scope, const std::string& class_name,
+void put_manifest(cache::Cache& cache, const std::string& scope, const std::string& class_name,
                   const std::string& method, const std::string& text);
 
 // Returns the manifest; empty when there is none.
-std::string manifest_of(const std::string& scope);
+std::string manifest_of(cache::Cache& cache, const std::string& scope);
 // Returns the scopes that were noted for the class and method, oldest first.
-std::vector<std::string> scopes_of_class(const std::string& class_name, const std::string& method);
+std::vector<std::string> scopes_of_class(cache::Cache& cache, const std::string& class_name,
+                                         const std::string& method);
 
 }  // namespace modcache::module

@@ -110,9 +110,9 @@ Observation::Observation() : watch_(std::make_shared<Watch>()) {
   watch_->outer = innermost;
   watch_->thread = this_thread();
   watch_->strays_before = strays.load();
-  watch_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(on_operator)
-                                                  .needsInputs(true)
-                                                  .scopes({at::RecordScope::FUNCTION}));
+  static const at::RecordFunctionCallback callback =
+      at::RecordFunctionCallback(on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION});
+  watch_->handle = at::addThreadLocalCallback(callback);
   innermost = watch_;
 }
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "module/call/learned_padding.h"
-#include "module/call/module_run.h"
+#include "module/call/rules.h"
 #include "tensor/row_padding.h"
 #include "tensor/tree.h"
 

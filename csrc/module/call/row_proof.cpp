@@ -38,8 +38,8 @@ constexpr const char* kRule =
 
 // --- What is known ------------------------------------------------------------------------------
 
-std::string row_note_about(const cache::Session& session, std::string_view scope) {
-  return cache::row_note_of(session.settings().name_space, scope);
+std::string row_note_about(const CallParts& parts, std::string_view scope) {
+  return cache::row_note_of(parts.settings().name_space, scope);
 }
 
 // A note has a line for each context of its scope: the digest, the verdict, and what belongs to it.
@@ -101,9 +101,10 @@ std::string other_lines(std::string_view note, const Digest128& context, RowProo
   return others;
 }
 
-RowProof proof_in_directory(cache::Session& session, const store::Context& context) {
+RowProof proof_in_directory(const CallParts& parts, const store::Context& context) {
   RowProof proof;
-  const auto note = session.find_note(row_note_about(session, context.scope), cache::Mode::kRead);
+  const auto note =
+      parts.cache->find_note(row_note_about(parts, context.scope), cache::Mode::kRead);
   if (note.has_value()) other_lines(*note, context.digest, proof);
   return proof;
 }
@@ -139,11 +140,8 @@ class Known : public ProcessWide<Known> {
     }
   }
 
-  static Digest128 address_of(const cache::Session& session, const store::Context& context) {
-    Xxh3Hasher hasher;
-    hasher.add(session.settings().dir);
-    hasher.add(context.digest.bytes());
-    return hasher.digest();
+  static Digest128 address_of(const CallParts& parts, const store::Context& context) {
+    return store::address_of(context.digest, parts.settings().dir);
   }
 
  private:
@@ -246,16 +244,16 @@ TensorVerdict verdict_of(const CheckedRun& run, const at::Tensor& tensor, const 
 
 }  // namespace
 
-RowProof row_proof_of(cache::Session& session, const store::Context& context) {
+RowProof row_proof_of(const CallParts& parts, const store::Context& context) {
   try {
-    const Digest128 address = Known::address_of(session, context);
+    const Digest128 address = Known::address_of(parts, context);
     auto known = Known::instance().find(address);
-    const std::uint64_t removals = session.removals();
+    const std::uint64_t removals = parts.configuration->tiers.disk->removals();
     const std::int64_t now_ms = steady_now_ms();
     if (known.has_value() && known->removals == removals && now_ms < known->ask_again_at_ms) {
       return std::move(known->proof);
     }
-    Known::Proof asked{proof_in_directory(session, context), context.scope, removals};
+    Known::Proof asked{proof_in_directory(parts, context), context.scope, removals};
     if (!asked.proof.is_known()) asked.ask_again_at_ms = now_ms + kAskAgainAfterMs;
     Known::instance().insert(address, asked);
     return std::move(asked.proof);
@@ -264,33 +262,32 @@ RowProof row_proof_of(cache::Session& session, const store::Context& context) {
   }
 }
 
-void note_row_proof(cache::Session& session, const store::Context& context, const RowProof& proof,
+void note_row_proof(const CallParts& parts, const store::Context& context, const RowProof& proof,
                     bool is_for_process) {
   try {
-    const cache::Mode mode = cache::Cache::instance().mode();
-    const bool is_kept =
-        proof.is_known() && !is_for_process && may_write(mode) && session.settings().disk_bytes > 0;
-    Known::instance().insert(Known::address_of(session, context),
-                             {proof, context.scope, session.removals()});
+    const bool is_kept = proof.is_known() && !is_for_process && may_write(parts.mode) &&
+                         parts.settings().disk_bytes > 0;
+    Known::instance().insert(Known::address_of(parts, context),
+                             {proof, context.scope, parts.cache->removals()});
     if (!is_kept) return;
-    const std::string about = row_note_about(session, context.scope);
+    const std::string about = row_note_about(parts, context.scope);
     RowProof former;
-    const auto note = session.find_note(about, cache::Mode::kRead);
+    const auto note = parts.cache->find_note(about, cache::Mode::kRead);
     const std::string others = other_lines(note.value_or(""), context.digest, former);
-    session.keep_note(about, others + line_of(context.digest, proof), mode);
+    parts.cache->keep_note(about, others + line_of(context.digest, proof), parts.mode);
   } catch (const std::exception&) {  // the next process makes a check run of its own
-    cache::Cache::instance().counters().add(cache::Counter::kErrors);
+    parts.cache->counters().add(cache::Counter::kErrors);
   }
 }
 
-void forget_row_proofs(cache::Session& session, const std::string& scope) {
+void forget_row_proofs(const CallParts& parts, const std::string& scope) {
   try {
     Known::instance().forget(scope);
-    const std::string about = row_note_about(session, scope);
-    if (scope.empty() || !session.find_note(about, cache::Mode::kRead).has_value()) return;
-    session.keep_note(about, "", cache::Cache::instance().mode());
+    const std::string about = row_note_about(parts, scope);
+    if (scope.empty() || !parts.cache->find_note(about, cache::Mode::kRead).has_value()) return;
+    parts.cache->keep_note(about, "", parts.mode);
   } catch (const std::exception&) {
-    cache::Cache::instance().counters().add(cache::Counter::kErrors);
+    parts.cache->counters().add(cache::Counter::kErrors);
   }
 }
 

@@ -33,7 +33,7 @@
 
 #include "cache/cache.h"
 #include "cache/context.h"
-#include "module/call/module_run.h"
+#include "module/call/call_parts.h"
 #include "tensor/layout.h"
 #include "tensor/tree.h"
 
@@ -66,15 +66,15 @@ struct RowProof {
 };
 
 // Returns what this process or the directory knows of the rows of a context.
-RowProof row_proof_of(cache::Session& session, const store::Context& context);
+RowProof row_proof_of(const CallParts& parts, const store::Context& context);
 
 // Remembers it. A refutation with `is_for_process` is not written to the directory.
-void note_row_proof(cache::Session& session, const store::Context& context, const RowProof& proof,
+void note_row_proof(const CallParts& parts, const store::Context& context, const RowProof& proof,
                     bool is_for_process = false);
 
 // Forgets what is known of a scope whose entries were cleared, as its name may get another meaning;
 // of all scopes where it is empty.
-void forget_row_proofs(cache::Session& session, const std::string& scope);
+void forget_row_proofs(const CallParts& parts, const std::string& scope);
 
 // A check run: `rows` rows made from `row` of the input, the last of them `row` itself.
 struct RowCheck {

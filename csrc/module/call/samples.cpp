@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "cache/cache.h"
-#include "module/call/module_run.h"
+#include "module/call/call_parts.h"
+#include "module/call/rules.h"
 #include "module/call/stored_rows.h"
 #include "tensor/dim_order.h"
 #include "tensor/layout.h"
@@ -21,7 +22,6 @@
 namespace modcache::module {
 namespace {
 
-using cache::Cache;
 using cache::Counter;
 using tensor::Flat;
 
@@ -75,43 +75,53 @@ Result<Flat> read_sample(const cache::FoundRows& disk, std::size_t row, StoredLa
 
 }  // namespace
 
-cache::ContextPtr sample_context(const cache::Session& session, std::string_view scope) {
-  return cache::make_context({session.settings().name_space, scope, "forward", cache::Form::kWhole,
-                              "", tensor::arithmetic_state()});
+cache::Keys sample_keys(const cache::ConfigurationPtr& configuration, std::string_view scope,
+                        std::span<const std::string_view> keys) {
+  cache::Keys all(cache::make_context({configuration->settings.name_space, scope, "forward",
+                                       cache::Form::kWhole, "", tensor::arithmetic_state()}),
+                  keys);
+  all.configuration = configuration;
+  return all;
 }
 
 SamplesFound look_up_samples(const SampleNames& names, const std::vector<std::string_view>& keys) {
   SamplesFound found;
   found.values.resize(keys.size());
-  if (is_bypassed_by_mode(static_cast<std::int64_t>(keys.size()))) {
+  const CallParts parts = parts_of(names);
+  if (is_bypassed_by_mode(parts, static_cast<std::int64_t>(keys.size()))) {
     found.is_off = true;
     return found;
   }
-  const cache::Mode mode = Cache::instance().mode();
-  if (!may_read(mode) || always_runs(mode) || keys.empty()) return found;
-  const cache::SessionPtr session = Cache::instance().session();
-  cache::BatchRequest request{sample_context(*session, names.scope), keys, {}};
-  request.form = cache::Form::kWhole;
-  cache::BatchFound places = session->lookup_all(request, may_write(mode));
+  if (keys.empty()) return found;
+  cache::Cache& cache = *parts.cache;
+  const cache::Keys asked = sample_keys(parts.configuration, names.scope, keys);
+  found.begun = cache.begin_run(asked, may_write(parts.mode));
+  if (!may_read(parts.mode) || always_runs(parts.mode)) return found;
+  cache::LookupOptions options;
+  options.may_write = may_write(parts.mode);
+  cache::Found places = cache.lookup(asked, options);
   StoredLayouts layouts(places.rows());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (const cache::EntryPtr entry = places.in_memory(i)) {
+    if (!places.is_found(i)) continue;
+    if (const cache::EntryPtr& entry = places.entry(i)) {
       const auto& value = static_cast<const tensor::WholeValue&>(*entry->value);
       found.values[i] = Flat{value.root(), value.hand_out(std::nullopt), {}};
-    } else if (places.is_row(i)) {
-      auto sample = read_sample(places.rows(), places.row(i), layouts);
-      if (sample.is_ok()) {
-        found.values[i] = std::move(sample).value();
-      } else {
-        session->refuse(request, places, i, sample.status(), may_write(mode));
-      }
+      continue;
+    }
+    auto sample = read_sample(places.rows(), places.row(i), layouts);
+    if (sample.is_ok()) {
+      found.values[i] = std::move(sample).value();
+    } else {
+      cache.refuse(asked, places, i, sample.status(), may_write(parts.mode));
     }
   }
+  cache.count_hits(asked, places, may_write(parts.mode));
   return found;
 }
 
-void keep_samples(const SampleNames& names, const std::vector<std::string_view>& keys,
-                  const std::vector<Flat>& values, const std::vector<std::int64_t>& run_us) {
+void store_samples(const SampleNames& names, const cache::Generation& begun,
+                   const std::vector<std::string_view>& keys, const std::vector<Flat>& values,
+                   const std::vector<std::int64_t>& run_us) {
   TORCH_CHECK(keys.size() == values.size() && keys.size() == run_us.size(),
               "modcache: samples of another number than their keys");
   for (const Flat& value : values) {
@@ -119,32 +129,29 @@ void keep_samples(const SampleNames& names, const std::vector<std::string_view>&
         value.requires_grad() ? "one that requires grad" : tensor::why_not_storable(value);
     TORCH_CHECK_TYPE(why.empty(), "a sample cannot be cached: a tensor or value in it is ", why);
   }
-  const cache::Mode mode = Cache::instance().mode();
-  const cache::SessionPtr session = Cache::instance().session();
-  const cache::ContextPtr context = sample_context(*session, names.scope);
   const CallParts parts = parts_of(names);
+  const cache::Keys all = sample_keys(parts.configuration, names.scope, keys);
   std::int64_t misses = static_cast<std::int64_t>(keys.size());
-  for (std::size_t i = 0; may_read(mode) && always_runs(mode) && i < keys.size(); ++i) {
-    const Comparison comparison =
-        compare_with_stored(parts, *session, {context, keys[i], {}}, [&] { return values[i]; });
+  for (std::size_t i = 0; may_read(parts.mode) && always_runs(parts.mode) && i < keys.size(); ++i) {
+    const Comparison comparison = compare_with_stored(parts, all, i, [&] { return values[i]; });
     if (comparison != Comparison::kNothingStored) --misses;
   }
-  auto& counters = Cache::instance().counters();
+  auto& counters = parts.cache->counters();
   counters.add(names.scope, Counter::kMisses, misses);
   counters.add(names.scope, Counter::kRunUs,
                std::accumulate(run_us.begin(), run_us.end(), std::int64_t{0}));
-  if (!may_write(mode)) return;
+  if (!may_write(parts.mode)) return;
   try {
     std::vector<cache::EntryPtr> entries;
     entries.reserve(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      entries.push_back(std::make_shared<const cache::Entry>(cache::Entry{
-          tensor::WholeValue::copy_of(values[i], std::nullopt, session->settings().dtype),
-          /*signature=*/"", run_us[i]}));
+      entries.push_back(std::make_shared<const cache::Entry>(
+          cache::Entry{tensor::WholeValue::copy_of(values[i], std::nullopt, parts.settings().dtype),
+                       /*signature=*/"", run_us[i]}));
     }
-    session->store_all(context, keys, entries, always_runs(mode));
+    parts.cache->store(all, entries, {always_runs(parts.mode), &begun});
   } catch (const std::exception& error) {
-    report_failure(parts, "kept", error);
+    report_failure(parts, "stored", error);
   }
 }
 

@@ -16,8 +16,14 @@ namespace {
 
 using RowValuePtr = std::shared_ptr<const tensor::RowValue>;
 
-const tensor::RowValue& value_in_memory(const cache::BatchFound& found, std::size_t key) {
-  return static_cast<const tensor::RowValue&>(*found.in_memory(key)->value);
+const tensor::RowValue& value_in_memory(const cache::Found& found, std::size_t key) {
+  return static_cast<const tensor::RowValue&>(*found.entry(key)->value);
+}
+
+// Makes a key missing, as what was found for it cannot be used.
+void refuse(const CallParts& parts, const FoundBatch& batch, std::size_t key,
+            const Status& status) {
+  parts.cache->refuse(batch.keys, batch.found, key, status, batch.may_write);
 }
 
 // Puts rows that are resident on a device together there, as a run's result would be. Returns false
@@ -30,7 +36,7 @@ bool add_on_device(const CallParts& parts, const FoundBatch& batch,
     values.push_back(value_in_memory(batch.found, key).shared());
     // A constant of the batch is put together on the host.
     if (!values.back()->layout().row_marks().constants.empty()) return false;
-    rows.push_back(static_cast<std::int64_t>(batch.request.rows[key]));
+    rows.push_back(static_cast<std::int64_t>(batch.keys.input_row(key)));
   }
   try {
     auto together = tensor::together_on_device(values, parts.input.device);
@@ -65,7 +71,7 @@ bool is_of_another_length(const CallParts& parts, const FoundBatch& batch, std::
   if (!parts.padding.has_value()) return false;
   const auto length = row.layout->length();
   return length.has_value() && *length != parts.padding->lengths[row.row] &&
-         batch.found.signature(key) != batch.request.signature_of(key);
+         batch.found.signature(key) != batch.keys.signature_of(key);
 }
 
 // Fills in where row `row.index` of `disk` lies.
@@ -76,12 +82,14 @@ Status locate(const cache::FoundRows& disk, StoredLayouts& layouts, tensor::Stor
   return Status::ok();
 }
 
-}  // namespace
-
-bool FoundBatch::takes_unproven() const {
-  const RowProof proof = row_proof_of(session, *request.context);
-  return proof.is_proven() && (rows > 1 || proof.holds_for_one);
+// Returns whether entries that were not proven for a batch of this size serve it anyway, as the
+// rows are proven by now.
+bool takes_unproven(const CallParts& parts, const FoundBatch& batch) {
+  const RowProof proof = row_proof_of(parts, *batch.keys.context());
+  return proof.is_proven() && (batch.rows > 1 || proof.holds_for_one);
 }
+
+}  // namespace
 
 Result<const tensor::Layout*> StoredLayouts::of(std::size_t index) {
   tensor::LayoutPtr& layout = decoded_[rows_.header_index(index)];
@@ -94,21 +102,22 @@ Result<const tensor::Layout*> StoredLayouts::of(std::size_t index) {
 
 // NOLINTNEXTLINE(readability-function-*): one story, of each row to its place
 void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::RowsOutput& output) {
+  if (!batch.found.has_found()) return;
   const cache::FoundRows& disk = batch.found.rows();
   StoredLayouts layouts(disk);
   std::vector<tensor::StoredRow> rows;
-  std::optional<bool> takes_unproven;
+  std::optional<bool> are_proven_now;
   const auto is_usable = [&](std::size_t key, const tensor::Layout& layout) {
     if (!layout.is_unproven(/*in_batch_of_one=*/batch.rows == 1)) return true;
-    if (!takes_unproven.has_value()) takes_unproven = batch.takes_unproven();
-    if (!*takes_unproven) batch.session.make_missing(batch.request, batch.found, key);
-    return *takes_unproven;
+    if (!are_proven_now.has_value()) are_proven_now = takes_unproven(parts, batch);
+    if (!*are_proven_now) cache::Cache::skip(batch.found, key);
+    return *are_proven_now;
   };
   const auto add = [&](std::size_t key, tensor::StoredRow& row) {
     if (!is_usable(key, *row.layout)) return;
-    row.row = batch.request.rows[key];
+    row.row = batch.keys.input_row(key);
     if (is_of_another_length(parts, batch, key, row)) {
-      batch.session.refuse_as_conflict(batch.request, batch.found, key);
+      parts.cache->refuse_as_conflict(batch.keys, batch.found, key);
       return;
     }
     rows.push_back(row);
@@ -116,12 +125,12 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
   rows.reserve(batch.found.size());
   std::vector<std::size_t> resident;
   for (std::size_t key = 0; key < batch.found.size(); ++key) {
-    if (batch.found.is_missing(key)) continue;
+    if (!batch.found.is_found(key)) continue;
     tensor::StoredRow row;
     if (batch.found.is_row(key)) {
       row.index = batch.found.row(key);
       if (const Status status = locate(disk, layouts, row); !status.is_ok()) {
-        batch.refuse(key, status);
+        refuse(parts, batch, key, status);
         continue;
       }
     } else {
@@ -142,7 +151,7 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
     for (const std::size_t key : resident) {
       auto value = on_host(value_in_memory(batch.found, key));
       if (!value.is_ok()) {
-        batch.refuse(key, value.status());
+        refuse(parts, batch, key, value.status());
         continue;
       }
       held.push_back(std::move(value).value());
@@ -153,9 +162,9 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
   const auto failures = output.add_stored(
       rows, [&](std::size_t index, void* target) { return disk.read(index, target); });
   for (const auto& failure : failures) {
-    const auto& of_keys = batch.request.rows;
-    const auto key = std::find(of_keys.begin(), of_keys.end(), rows[failure.place].row);
-    batch.refuse(static_cast<std::size_t>(key - of_keys.begin()), failure.status);
+    std::size_t key = 0;
+    while (batch.keys.input_row(key) != rows[failure.place].row) ++key;
+    refuse(parts, batch, key, failure.status);
   }
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "cache/cache.h"
-#include "module/call/module_run.h"
+#include "module/call/call_parts.h"
 #include "tensor/layout.h"
 #include "tensor/rows.h"
 
@@ -30,22 +30,12 @@ class StoredLayouts {
   std::vector<tensor::LayoutPtr> decoded_;  // by header
 };
 
-// A request with one row of the input for each key, and what was found for it.
+// The keys of a batch, and what was found for them.
 struct FoundBatch {
-  cache::Session& session;
-  const cache::BatchRequest& request;
-  cache::BatchFound& found;
+  const cache::Keys& keys;
+  cache::Found& found;
   bool may_write;
   std::size_t rows;  // of the call, which may look up fewer
-
-  // Returns whether entries that were not proven for a batch of this size serve it nevertheless, as
-  // the rows are proven by now.
-  bool takes_unproven() const;
-
-  // Makes key `i` missing, as what was found for it cannot be used.
-  void refuse(std::size_t i, const Status& status) const {
-    session.refuse(request, found, i, status, may_write);
-  }
 };
 
 // Adds all rows that were found to `output`, each in the place of its row of the input. Rows on

@@ -2,82 +2,36 @@
 #include "module/eager/eager.h"
 
 #include <utility>
+#include <vector>
 
+#include "module/call/rules.h"
+#include "tensor/rows.h"
 #include "tensor/tree.h"
 
 namespace modcache::module {
-namespace {
 
-// Fills in what depends on the input. Returns false when the call is to be run uncached; it was
-// counted.
-bool prepare(CallParts& parts, const at::IValue& input, std::int64_t params_grad_pattern,
-             tensor::Per per, std::int64_t rows) {
-  if (is_bypassed_by_mode(rows)) return false;
-  const tensor::RowPadding* const padding = parts.padding.has_value() ? &*parts.padding : nullptr;
-  if (!read_input(parts, tensor::summarize_input(input, per, padding), rows)) return false;
-  parts.grad_pattern = grad_pattern(static_cast<std::uint64_t>(params_grad_pattern), parts.input);
-  return true;
-}
-
-}  // namespace
-
-Begun begin_eager(CallParts parts, const std::string& key, const at::IValue& input,
+Begun begin_eager(CallParts parts, CallKeys keys, const at::IValue& input,
                   std::int64_t params_grad_pattern) {
-  Begun begun;
-  if (!prepare(parts, input, params_grad_pattern, tensor::Per::kCall, 1)) return begun;
-  begun.run = c10::make_intrusive<Run>(std::move(parts), key);
-  Call& call = begun.run->call;
-  if (const auto hit = call.lookup()) {
-    const auto& device = call.parts().input.device;
-    begun.next = Next::kReturn;
-    begun.value = hit->is_lone_tensor()
-                      ? at::IValue(hit->hand_out_tensor(device))
-                      : tensor::rebuild_tagged(hit->root(), hit->hand_out(device));
-    begun.run.reset();
-    return begun;
-  }
-  if (call.is_bypassed()) {
-    begun.run.reset();
-    return begun;
-  }
-  call.begin_run();
-  begun.next = Next::kRunAndFinish;
+  const auto rows = static_cast<std::int64_t>(keys.rows());
+  if (!keys.is_whole()) tensor::check_rows(input, rows);
+  if (rows == 0 || is_bypassed_by_mode(parts, rows)) return {};
+  if (!read_input(parts, input, keys.per(), rows)) return {};
+  parts.grad_pattern = grad_pattern(static_cast<std::uint64_t>(params_grad_pattern), parts.input);
+  Begun begun = Call(parts, keys).begin();
+  if (begun.run != nullptr) begun.run->start();
   return begun;
 }
 
-RowsBegun begin_eager_rows(CallParts parts, BatchKeys keys, const at::IValue& input,
-                           std::int64_t params_grad_pattern) {
-  const auto count = static_cast<std::int64_t>(keys.rows());
-  tensor::check_rows(input, count);
-  RowsBegun begun;
-  if (count == 0) return begun;
-  if (!prepare(parts, input, params_grad_pattern, tensor::Per::kRow, count)) return begun;
-  begun.run = c10::make_intrusive<RowsRun>(std::move(parts), std::move(keys));
-  RowsCall& call = begun.run->call;
-  auto rows = call.next_rows();
-  if (call.is_bypassed()) {
-    begun.run.reset();
-    return begun;
+at::IValue tagged_value(CallValue value) {
+  if (auto* const lone = std::get_if<at::Tensor>(&value)) return std::move(*lone);
+  if (auto* const flat = std::get_if<tensor::Flat>(&value)) {
+    return tensor::rebuild_tagged(flat->root, flat->tensors);
   }
-  begun.next = rows.has_value() ? Next::kRunAndFinish : Next::kReturn;
-  if (rows.has_value()) {
-    begun.rows = *std::move(rows);
-    call.begin_run();
+  std::vector<at::IValue> rows;
+  for (const tensor::Flat& row : std::get<std::vector<tensor::Flat>>(value)) {
+    rows.push_back(tensor::rebuild_tagged(row.root, row.tensors));
   }
-  return begun;
-}
-
-TaggedRows eager_rows(RowsCall& call) {
-  TaggedRows rows;
-  if (const auto together = call.together()) {
-    rows.together = tensor::rebuild_tagged(together->root, together->tensors);
-    return rows;
-  }
-  rows.apart.emplace();
-  for (const tensor::Flat& row : call.apart()) {
-    rows.apart->push_back(tensor::rebuild_tagged(row.root, row.tensors));
-  }
-  return rows;
+  return c10::ivalue::Tuple::create(std::move(rows));
 }
 
 }  // namespace modcache::module

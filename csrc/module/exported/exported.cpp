@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/process_wide.h"
+#include "module/call/current_cache.h"
 #include "module/call/learned_padding.h"
 #include "module/call/row_proof.h"
 #include "module/watch/watch.h"
@@ -97,10 +98,10 @@ class Handles : public ProcessWide<Handles> {
 class WeightWatches : public ProcessWide<WeightWatches> {
  public:
   std::string digest_of(const std::vector<at::Tensor>& tensors,
-                        std::shared_ptr<const WatchedContents>* contents = nullptr) {
+                        std::shared_ptr<const TensorWatch>* known = nullptr) {
     const WatchPtr watch = watch_of(tensors);
     std::string digest = watch->digest(tensors);
-    if (contents != nullptr) *contents = watch->contents();
+    if (known != nullptr) *known = watch->tensors();
     return digest;
   }
 
@@ -131,9 +132,9 @@ class WeightWatches : public ProcessWide<WeightWatches> {
 
 // Returns the scope for these weights, whose digest it sets. Throws when one cannot be hashed.
 std::string scope_of(const RecordedCall& recorded, const std::vector<at::Tensor>& weights,
-                     std::shared_ptr<const WatchedContents>& contents, std::string& digest) {
+                     std::shared_ptr<const TensorWatch>& known, std::string& digest) {
   if (recorded.scope_kind == ScopeKind::kNamed) return recorded.scope;
-  digest = WeightWatches::instance().digest_of(weights, &contents);
+  digest = WeightWatches::instance().digest_of(weights, &known);
   if (recorded.scope_kind == ScopeKind::kBaked && digest == recorded.digest) return recorded.scope;
   return blake2b_128(recorded.scope + '/' + digest).hex();
 }
@@ -182,7 +183,7 @@ bool is_as_seen(const RecordedPadding& seen, const CallParts& parts, const std::
   }
   why += "; record the program anew after eager calls with this";
   if (!is_on_the_right) why = "recorded programs take padding on the right alone";
-  return refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedType, rows, "padding",
+  return refuse(parts, Counter::kBypassedType, rows, "padding",
                 parts.who() + " is not cached: " + why);
 }
 
@@ -196,7 +197,7 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
   // An exported program that Python runs computes under the autocast state of its caller.
   const std::string arithmetic = tensor::arithmetic_state();
   if (!recorded.is_compiled && !arithmetic.empty() && arithmetic != recorded.arithmetic) {
-    refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedType, rows, "arithmetic",
+    refuse(parts, Counter::kBypassedType, rows, "arithmetic",
            parts.who() +
                " is not cached: the program runs under another autocast or default dtype "
                "(" +
@@ -218,8 +219,9 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
     if (call.ids.has_value()) ids = copies_of({*call.ids})[0];
     Expected expected{recorded.dtypes, call.sizes, recorded.root, {}};
     if (recorded.padding.has_value()) expected.padded_dims = recorded.padding->dims;
-    const auto held = std::make_shared<ProbedCall>(parts, recorded.key, std::move(ids),
-                                                   std::move(expected), recorded.are_rows_proven);
+    const auto held =
+        std::make_shared<ProbedCall>(parts, call.weights, recorded.key, std::move(ids),
+                                     std::move(expected), recorded.are_rows_proven);
     const std::uint64_t question = held->question();
     const bool is_found = held->look_up();
     if (held->is_bypassed()) return Handles::none();
@@ -328,12 +330,12 @@ at::Tensor probe(const ExportedCall& call) {
   parts.method = call.recorded.method;
   parts.class_name = call.recorded.class_name;
   parts.arithmetic = call.recorded.arithmetic;
-  if (rows == 0 || is_bypassed_by_mode(rows)) return Handles::none();
+  if (rows == 0 || is_bypassed_by_mode(parts, rows)) return Handles::none();
   if (at::GradMode::is_enabled() &&
       (any_requires_grad(call.input) || any_requires_grad(call.weights))) {
     // The weights may be in training, and an optimizer may write them without a trace.
     WeightWatches::instance().distrust(call.weights);
-    refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedGrad, rows, "grad",
+    refuse(parts, Counter::kBypassedGrad, rows, "grad",
            parts.who() +
                " is not cached: when the program was recorded its result required no "
                "grad, and now the input or a weight does. Run the program under "
@@ -348,7 +350,7 @@ at::Tensor probe(const ExportedCall& call) {
 }
 
 at::Tensor no_handle(const std::string& why) {
-  cache::Cache::instance().counters().add(Counter::kErrors);
+  current_cache()->counters().add(Counter::kErrors);
   log_once(LogLevel::kError, "no handle", why + ": it runs without the cache");
   return Handles::none();
 }
@@ -376,12 +378,12 @@ SeenPadding seen_padding(const std::string& scope, const std::string& method,
   parts.method = method;
   parts.input.arguments = tensor::arguments_of_padded(arguments, tensor::TruePart::kFirst);
   parts.arithmetic = arithmetic;
-  const auto context = context_of(*cache::Cache::instance().session(), parts, tensor::Per::kRow);
+  const auto context = parts.context(tensor::Per::kRow);
   const LearnedPadding learned = learned_padding(context->digest).value_or(LearnedPadding());
   if (learned.is_settled()) return {learned.dims, learned.signature, ""};
   if (learned.is_refused()) return {{}, "", learned.why_not};
   parts.input.arguments = tensor::arguments_of_padded(arguments, tensor::TruePart::kLast);
-  const auto on_left = context_of(*cache::Cache::instance().session(), parts, tensor::Per::kRow);
+  const auto on_left = parts.context(tensor::Per::kRow);
   if (learned_padding(on_left->digest).has_value()) {
     return {{},
             "",
@@ -399,10 +401,12 @@ SeenPadding seen_padding(const std::string& scope, const std::string& method,
 
 SeenRows seen_rows(const std::string& scope, const std::string& method,
                    const std::string& arguments, const std::string& arithmetic) {
-  const auto session = cache::Cache::instance().session();
-  const auto context =
-      context_of(*session, scope, method, tensor::Per::kRow, arguments, arithmetic);
-  const RowProof proof = row_proof_of(*session, *context);
+  CallParts parts;
+  parts.scope = scope;
+  parts.method = method;
+  parts.input.arguments = arguments;
+  parts.arithmetic = arithmetic;
+  const RowProof proof = row_proof_of(parts, *parts.context(tensor::Per::kRow));
   // A program takes no results with constants.
   return {proof.is_proven() && proof.constants.empty(), proof.why_not};
 }
@@ -452,7 +456,7 @@ bool ProbedCall::look_up() {
 
 bool ProbedCall::is_bypassed() {
   MutexLock lock(mutex_);
-  return whole_ != nullptr ? whole_->is_bypassed() : rows_ != nullptr && rows_->is_bypassed();
+  return found_.empty() && run_ == nullptr;
 }
 
 std::optional<std::vector<at::Tensor>> ProbedCall::take() {
@@ -470,23 +474,72 @@ std::vector<at::Tensor> ProbedCall::complete(const std::vector<at::Tensor>& valu
   const tensor::Flat flat{expected_.root, values, {}};
   if (!expected_.fits(flat.root, values) || !has_padding_of(flat)) {
     const std::int64_t rows = ids_.has_value() ? ids_->numel() : 1;
-    refuse(parts_, *cache::Cache::instance().session(), cache::Counter::kBypassedType, rows,
-           "other result",
+    refuse(parts_, cache::Counter::kBypassedType, rows, "other result",
            parts_.who() +
                " is not cached: it returned other dtypes or sizes than when the "
                "program was recorded");
     return copies_of(values);
   }
-  if (whole_ == nullptr) return complete_rows(flat);
-  whole_->begin_run(started_);
-  whole_->finish_run(flat, {});
-  return copies_of(values);
+  RunFacts facts;
+  if (parts_.weights != nullptr && !parts_.weights->is_true_of(weights_)) {
+    facts.impure_because = "weights of " + parts_.class_name + " changed during the run";
+  }
+  const auto elapsed = Clock::now() - started_;
+  while (const Step* const step = run_->step()) {
+    tensor::Flat part{flat.root, {}, {}};
+    for (const at::Tensor& tensor : values) {
+      part.tensors.push_back(step->is_whole_input ? tensor
+                                                  : tensor::select_rows(tensor, step->rows));
+    }
+    // The whole input was run, so these rows get their share of the time.
+    const std::int64_t rows = ids_.has_value() ? ids_->numel() : 1;
+    const auto ran = step->is_whole_input ? rows : static_cast<std::int64_t>(step->rows.size());
+    run_->start(Clock::now() - elapsed * ran / rows);
+    run_->finish(std::move(part), facts);
+    run_->give_up_lead();
+  }
+  auto value = run_->value();
+  if (!value.has_value() || !accept(*value)) return copies_of(values);
+  std::vector<at::Tensor> together = std::exchange(found_, {});
+  // The outputs of an operator must not share memory with its inputs.
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (together[i].is_alias_of(values[i])) return copies_of(together);
+  }
+  return together;
 }
 
+// No lead is kept between lookup and result: the program may ask for the same rows a second time
+// before it runs the module for the first.
 bool ProbedCall::look_up_locked() {
-  const bool is_found = ids_.has_value() ? find_rows() : find_whole();
+  CallParts parts = parts_;
+  parts.can_check = false;
+  parts.are_rows_trusted = are_rows_proven_;
+  if (parts.padding.has_value()) parts.trusted_padding = expected_.padded_dims;
+  CallKeys keys = ids_.has_value() ? CallKeys::of_ids(ids_->const_data_ptr<std::int64_t>(),
+                                                      static_cast<std::size_t>(ids_->numel()))
+                                   : CallKeys::whole(key_);
+  Call call(parts, keys);
+  Begun begun = call.begin();
+  run_ = std::move(begun.run);
+  if (begun.value.has_value() && !accept(*begun.value)) run_ = call.reject();
+  if (run_ != nullptr) run_->give_up_lead();
   started_ = Clock::now();
-  return is_found;
+  return begun.value.has_value() && run_ == nullptr;
+}
+
+// Returns whether the value has the form that the program was compiled for; then found_ has it.
+bool ProbedCall::accept(const CallValue& value) {
+  tensor::Flat flat;
+  if (const auto* const lone = std::get_if<at::Tensor>(&value)) {
+    flat.tensors.push_back(*lone);
+  } else if (const auto* const structured = std::get_if<tensor::Flat>(&value)) {
+    flat = *structured;
+  } else {
+    return false;
+  }
+  if (!expected_.fits(flat.root, flat.tensors)) return false;
+  found_ = row_major(std::move(flat.tensors));
+  return true;
 }
 
 // Returns whether the result is as long as the batch where it was seen to be.
@@ -503,9 +556,9 @@ std::uint64_t ProbedCall::question() const {
         &arithmetic, &key_, &expected_.dtypes}) {
     hasher.add(*part);
   }
-  auto& cache = cache::Cache::instance();
-  hasher.add(static_cast<std::uint64_t>(cache.mode()));
-  hasher.add(cache.session()->settings().name_space);
+  hasher.add(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(parts_.cache.get())));
+  hasher.add(static_cast<std::uint64_t>(parts_.mode));
+  hasher.add(parts_.settings().name_space);
   hasher.add(parts_.input.device.has_value() ? parts_.input.device->str() : "");
   add_padding(hasher);
   add_input(hasher);
@@ -525,77 +578,15 @@ void ProbedCall::add_padding(Xxh3Hasher& hasher) const {
 
 // Adds a sample of the input, as one key with two inputs is two questions.
 void ProbedCall::add_input(Xxh3Hasher& hasher) const {
-  const auto session = cache::Cache::instance().session();
   const auto per = ids_.has_value() ? tensor::Per::kRow : tensor::Per::kCall;
   const tensor::InputSampler input = sampler_of(parts_, per);
-  if (session->settings().match != cache::Match::kInput || input.is_costly()) return;
+  if (parts_.settings().match != cache::Match::kInput || input.is_costly()) return;
   const std::int64_t rows = ids_.has_value() ? ids_->numel() : 1;
   for (std::int64_t row = 0; row < rows; ++row) {
-    hasher.add(session->sample_to_keep(input, static_cast<std::size_t>(row)).bytes());
+    hasher.add(
+        cache::Cache::sample_to_store(*parts_.configuration, input, static_cast<std::size_t>(row))
+            .bytes());
   }
-}
-
-// No lead is kept between lookup and result: the program may ask for the same rows a second time
-// before it runs the module for the first.
-bool ProbedCall::find_whole() {
-  whole_ = std::make_unique<Call>(parts_, key_);
-  const auto hit = whole_->lookup();
-  whole_->abandon();
-  if (hit == nullptr) return false;
-  found_ = row_major(hit->hand_out(parts_.input.device));
-  if (expected_.fits(hit->root(), found_)) return true;
-  found_.clear();
-  whole_->reject_hit();
-  return false;
-}
-
-bool ProbedCall::find_rows() {
-  rows_ = std::make_unique<RowsCall>(parts_,
-                                     BatchKeys::of_ids(ids_->const_data_ptr<std::int64_t>(),
-                                                       static_cast<std::size_t>(ids_->numel())));
-  rows_->cannot_check();
-  if (are_rows_proven_) rows_->trust_rows();
-  if (parts_.padding.has_value()) rows_->trust_padding(expected_.padded_dims);
-  auto missing = rows_->next_rows();
-  rows_->abandon();
-  if (rows_->is_bypassed()) return false;
-  if (!missing.has_value()) {
-    auto together = rows_->together();
-    if (together.has_value() && expected_.fits(together->root, together->tensors)) {
-      found_ = row_major(std::move(together->tensors));
-      return true;
-    }
-    rows_->reject_hits();
-    missing = rows_->next_rows();
-  }
-  missing_ = *std::move(missing);
-  return false;
-}
-
-std::vector<at::Tensor> ProbedCall::complete_rows(const tensor::Flat& flat) {
-  const auto elapsed = Clock::now() - started_;
-  std::optional<std::vector<std::int64_t>> rows = missing_;
-  while (rows.has_value()) {
-    tensor::Flat part{flat.root, {}, {}};
-    for (const at::Tensor& tensor : flat.tensors) {
-      part.tensors.push_back(rows_->is_whole_input(*rows) ? tensor
-                                                          : tensor::select_rows(tensor, *rows));
-    }
-    // The whole input was run, so these rows get their share of the time.
-    const auto share = elapsed * static_cast<std::int64_t>(rows->size()) / ids_->numel();
-    rows_->begin_run(Clock::now() - share);
-    rows_->finish_run(std::move(part), {});
-    rows = rows_->next_rows();
-    rows_->abandon();
-  }
-  auto together = rows_->together();
-  const bool fits = together.has_value() && expected_.fits(together->root, together->tensors);
-  if (!fits) return copies_of(flat.tensors);
-  // The outputs of an operator must not share memory with its inputs.
-  for (std::size_t i = 0; i < flat.tensors.size(); ++i) {
-    if (together->tensors[i].is_alias_of(flat.tensors[i])) return copies_of(together->tensors);
-  }
-  return row_major(std::move(together->tensors));
 }
 
 RecordedCall RecordedCall::parse(const std::string& text) {

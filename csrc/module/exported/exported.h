@@ -25,8 +25,8 @@
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "module/call/call.h"
-#include "module/call/module_run.h"
-#include "module/call/rows_call.h"
+#include "module/call/rules.h"
+#include "module/call/run.h"
 #include "tensor/input.h"
 #include "tensor/value_header.h"
 
@@ -135,9 +135,11 @@ struct Expected {
 
 class ProbedCall {
  public:
-  ProbedCall(CallParts parts, std::string key, std::optional<at::Tensor> ids, Expected expected,
-             bool are_rows_proven)
+  // `weights`: the tensors that parts.weights watches.
+  ProbedCall(CallParts parts, std::vector<at::Tensor> weights, std::string key,
+             std::optional<at::Tensor> ids, Expected expected, bool are_rows_proven)
       : parts_(std::move(parts)),
+        weights_(std::move(weights)),
         key_(std::move(key)),
         ids_(std::move(ids)),
         expected_(std::move(expected)),
@@ -148,7 +150,7 @@ class ProbedCall {
 
   // Returns whether everything was found.
   bool look_up() MODCACHE_EXCLUDES(mutex_);
-  // After look_up(): as OpenCall::is_bypassed().
+  // After look_up(): whether the call bypasses the cache.
   bool is_bypassed() MODCACHE_EXCLUDES(mutex_);
   // Returns what was found; nothing when it is no longer there.
   std::optional<std::vector<at::Tensor>> take() MODCACHE_EXCLUDES(mutex_);
@@ -161,11 +163,10 @@ class ProbedCall {
   void add_input(Xxh3Hasher& hasher) const;
   bool has_padding_of(const tensor::Flat& result) const;
   bool look_up_locked() MODCACHE_REQUIRES(mutex_);
-  bool find_whole() MODCACHE_REQUIRES(mutex_);
-  bool find_rows() MODCACHE_REQUIRES(mutex_);
-  std::vector<at::Tensor> complete_rows(const tensor::Flat& flat) MODCACHE_REQUIRES(mutex_);
+  bool accept(const CallValue& value) MODCACHE_REQUIRES(mutex_);
 
   const CallParts parts_;
+  const std::vector<at::Tensor> weights_;
   const std::string key_;
   const std::optional<at::Tensor> ids_;
   const Expected expected_;
@@ -173,11 +174,9 @@ class ProbedCall {
 
   Mutex mutex_;
   bool is_used_ MODCACHE_GUARDED_BY(mutex_) = false;
-  ModuleRun::Time started_ MODCACHE_GUARDED_BY(mutex_);
+  Run::Time started_ MODCACHE_GUARDED_BY(mutex_);
   std::vector<at::Tensor> found_ MODCACHE_GUARDED_BY(mutex_);
-  std::vector<std::int64_t> missing_ MODCACHE_GUARDED_BY(mutex_);
-  std::unique_ptr<Call> whole_ MODCACHE_GUARDED_BY(mutex_);
-  std::unique_ptr<RowsCall> rows_ MODCACHE_GUARDED_BY(mutex_);
+  std::unique_ptr<Run> run_ MODCACHE_GUARDED_BY(mutex_);
 };
 
 }  // namespace modcache::module

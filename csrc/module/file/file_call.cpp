@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/cache.h"
+#include "module/call/current_cache.h"
 #include "module/file/model_file.h"
 #include "module/scripted/scripted.h"
 #include "tensor/input.h"
@@ -53,7 +54,7 @@ class FileModule {
   }
 
  private:
-  static bool is_off() { return cache::Cache::instance().mode() == cache::Mode::kOff; }
+  static bool is_off() { return current_cache()->mode() == cache::Mode::kOff; }
   // Notes the fingerprint of a loaded module, for processes that have not loaded it.
   void note_fingerprint() {
     if (call_.scope.empty() && !is_off()) file_->note_fingerprint_on(device_, call_.method);
@@ -77,14 +78,9 @@ class FileModule {
 
 }  // namespace
 
-at::IValue lookup_or_run_file(const FileCall& call, const std::string& key) {
+at::IValue lookup_or_run_file(const FileCall& call, CallKeys keys) {
   const FileModule module(call);
-  return lookup_or_run(module.call(), key);
-}
-
-Rows lookup_or_run_file_rows(const FileCall& call, BatchKeys keys) {
-  const FileModule module(call);
-  return lookup_or_run_rows(module.call(), std::move(keys));
+  return lookup_or_run(module.call(), std::move(keys));
 }
 
 }  // namespace modcache::module

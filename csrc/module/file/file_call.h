@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "module/call/batch_keys.h"
+#include "module/call/call_keys.h"
 #include "module/call/declared.h"
 #include "tensor/row_padding.h"
 
@@ -28,7 +28,6 @@ struct FileCall {
 };
 
 // Returns a Tensor.
-at::IValue lookup_or_run_file(const FileCall& call, const std::string& key);
-Rows lookup_or_run_file_rows(const FileCall& call, BatchKeys keys);
+at::IValue lookup_or_run_file(const FileCall& call, CallKeys keys);
 
 }  // namespace modcache::module

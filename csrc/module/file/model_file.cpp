@@ -12,6 +12,7 @@
 #include "base/fork.h"
 #include "base/process_wide.h"
 #include "cache/cache.h"
+#include "module/call/current_cache.h"
 #include "module/identity/identity.h"
 #include "module/scripted/scripted.h"
 #include "tensor/storable.h"
@@ -29,8 +30,8 @@ std::string about(const std::string& digest, const std::string& method,
 }
 
 Result<std::string> digest_now(const cache::FileVersion& version) {
-  cache::Cache& cache = cache::Cache::instance();
-  return cache::digest_of(version, *cache.session(), cache.mode());
+  cache::Cache& cache = *current_cache();
+  return cache::digest_of(version, cache, cache.mode());
 }
 
 // Returns the advice for another kind of file with this kind of name.
@@ -143,7 +144,7 @@ at::IValue ModelFile::load_on(at::Device device) {
 }
 
 void ModelFile::note_fingerprint_on(at::Device device, const std::string& method) {
-  const bool may_keep = cache::may_write(cache::Cache::instance().mode());
+  const bool may_keep = cache::may_write(current_cache()->mode());
   Loaded loaded;
   Fingerprint known;
   {
@@ -186,7 +187,7 @@ Result<ModelFilePtr> model_file(const std::string& path) {
   ModelFiles& files = ModelFiles::instance();
   ModelFilePtr known = files.find(place);
   if (known != nullptr && known->is(now.value())) return known;
-  const bool is_off = cache::Cache::instance().mode() == cache::Mode::kOff;
+  const bool is_off = current_cache()->mode() == cache::Mode::kOff;
   if (!is_off) now = cache::look_at_settled(place);
   if (!now.is_ok()) return now.status();
   cache::FileVersion version = now.value();
@@ -204,16 +205,16 @@ ModelFilePtr last_model_file(const std::string& path) {
 
 std::string noted_fingerprint(const std::string& digest, const std::string& method,
                               const std::string& changes) {
-  cache::Cache& cache = cache::Cache::instance();
-  const auto note = cache.session()->find_note(about(digest, method, changes), cache.mode());
+  cache::Cache& cache = *current_cache();
+  const auto note = cache.find_note(about(digest, method, changes), cache.mode());
   return note.value_or("");
 }
 
 void note_fingerprint(const std::string& digest, const std::string& method,
                       const std::string& changes, const std::string& fingerprint) {
-  cache::Cache& cache = cache::Cache::instance();
+  cache::Cache& cache = *current_cache();
   if (fingerprint.empty() || noted_fingerprint(digest, method, changes) == fingerprint) return;
-  cache.session()->keep_note(about(digest, method, changes), fingerprint, cache.mode());
+  cache.keep_note(about(digest, method, changes), fingerprint, cache.mode());
 }
 
 AsLoaded::AsLoaded(const ObjectPtr& module) {

@@ -58,7 +58,6 @@ Identity::StatePtr Identity::renew(const ObjectPtr& module, TensorWatch::Hashing
   const bool may_lend = before != nullptr && before->refreshes == refreshes;
   auto fresh = std::make_shared<const State>(module, source_of(module, before.get()), hashing,
                                              refreshes, may_lend ? before.get() : nullptr);
-  if (before != nullptr) before->inventory.hand_over_to(fresh->inventory);
   MutexLock lock(mutex_);
   state_ = fresh;
   return fresh;
@@ -81,7 +80,8 @@ Identity::StatePtr Identity::hashed(const ObjectPtr& module) {
 
 Identity::Fingerprint Identity::fingerprint(const ObjectPtr& module) {
   const StatePtr state = hashed(module);
-  return {state->fingerprint, state->inventory.why_not_hashable(), state->inventory.contents()};
+  return {state->fingerprint, state->inventory.why_not_hashable(), state->inventory.tensors(),
+          std::shared_ptr<const Inventory>(state, &state->inventory)};
 }
 
 std::optional<Identity::Pieces> Identity::pieces(const ObjectPtr& module) {

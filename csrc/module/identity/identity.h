@@ -36,7 +36,9 @@ class Identity {
     std::string text;  // 32 hexadecimal digits; empty when there is none
     // Set when there is none: the attribute, and what is wrong with it.
     std::string why_not_hashable;
-    std::shared_ptr<const WatchedContents> weights;
+    std::shared_ptr<const TensorWatch> weights;
+    // The state that the fingerprint is of, for changed_since() after a run.
+    std::shared_ptr<const Inventory> before;
   };
   // Compares the module with its last known state, and hashes only what has changed since.
   Fingerprint fingerprint(const ObjectPtr& module);

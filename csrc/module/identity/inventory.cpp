@@ -130,7 +130,7 @@ Inventory::Inventory(const ObjectPtr& module, const Source& source, TensorWatch:
   // Digests are lent by index, which only means the same tensor in the same structure. So
   // TensorWatch compares identities before it takes one.
   const bool may_lend = before != nullptr && before->is_hashed_;
-  tensors_ = std::make_unique<const TensorWatch>(walk.tensors, hashing,
+  tensors_ = std::make_shared<const TensorWatch>(walk.tensors, hashing,
                                                  may_lend ? before->tensors_.get() : nullptr);
 }
 

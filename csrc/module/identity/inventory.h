@@ -89,10 +89,7 @@ class Inventory {
   };
   std::vector<AttributeDigest> attribute_digests() const;
   bool is_hashed() const { return is_hashed_; }
-  // Null unless hashed.
-  const std::shared_ptr<WatchedContents>& contents() const { return tensors_->contents(); }
-  // Tells the watched contents that `fresh` replaces this inventory.
-  void hand_over_to(const Inventory& fresh) const { tensors_->hand_over_to(*fresh.tensors_); }
+  const std::shared_ptr<const TensorWatch>& tensors() const { return tensors_; }
   const std::string& why_not_hashable() const { return why_not_hashable_; }
 
   // Lists the attributes; digest() takes those that are read in this order. `path` leads from the
@@ -143,7 +140,7 @@ class Inventory {
   std::vector<c10::ClassTypePtr> types_;
   std::map<c10::ClassTypePtr, std::string> class_marks_;  // the same in every process
   std::vector<Slot> slots_;
-  std::unique_ptr<const TensorWatch> tensors_;
+  std::shared_ptr<const TensorWatch> tensors_;
   std::vector<std::size_t> slot_of_tensor_;
   bool is_hashed_ = false;
   std::string why_not_hashable_;

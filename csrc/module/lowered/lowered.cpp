@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/process_wide.h"
 #include "cache/cache.h"
+#include "module/call/current_cache.h"
 #include "module/code/plain_value.h"
 #include "module/lowered/recipe.h"
-#include "module/watch/tensor_watch.h"
 #include "tensor/input.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
@@ -42,7 +42,7 @@ struct LoweredRegistry : ProcessWide<LoweredRegistry> {
 // modules of equal weights share it, but not their tensors.
 struct LastIdentified {
   std::string fingerprint;
-  std::shared_ptr<const WatchedContents> contents;
+  std::shared_ptr<const TensorWatch> tensors;
 };
 thread_local LastIdentified last;
 
@@ -81,7 +81,7 @@ void keep(const Digest128& place, KnownPtr known) {
 std::shared_ptr<const Recipe> parsed(const std::string& text) {
   auto recipe = Recipe::parse(text);
   if (recipe.is_ok()) return std::make_shared<const Recipe>(std::move(recipe).value());
-  cache::Cache::instance().counters().add(cache::Counter::kErrors);
+  current_cache()->counters().add(cache::Counter::kErrors);
   log_once(LogLevel::kError, "recipe",
            recipe.status().message() + ": its module runs uncached. Lower the model again with " +
                "this modcache, or load it with the newer one that lowered it");
@@ -137,28 +137,86 @@ std::string fingerprint_by(const Recipe& recipe, const at::IValue& attributes,
 
 }  // namespace
 
-std::optional<CallParts> LoweredCallBase::prepare(tensor::Per per, std::int64_t rows) const {
-  if (is_bypassed_by_mode(rows)) return std::nullopt;
-  CallParts parts;
+bool LoweredCall::prepare(CallParts& parts, tensor::Per per, std::int64_t rows) const {
   parts.class_name = constants_.class_name;
   parts.method = constants_.method;
-  if (!read_input(parts, tensor::summarize_input(input_, per), rows)) return std::nullopt;
+  if (is_bypassed_by_mode(parts, rows)) return false;
+  if (!read_input(parts, input_, per, rows)) return false;
   parts.grad_pattern = grad_pattern(constants_.identity.grad_pattern, parts.input);
   parts.scope = constants_.scope.empty() ? constants_.identity.fingerprint : constants_.scope;
-  if (parts.scope.empty()) {
-    refuse_unidentified(parts, rows, "an attribute of it cannot be hashed");
-    return std::nullopt;
-  }
-  return parts;
+  parts.has_fixed_shape = true;  // the graph cannot catch an exception of a check run
+  if (!parts.scope.empty()) return true;
+  refuse_unidentified(parts, rows, "an attribute of it cannot be hashed");
+  return false;
 }
 
-void LoweredCallBase::note_begin(const std::string& fingerprint, const at::IValue& replaceable) {
+LoweredCall::LoweredCall(LoweredConstants constants, at::IValue input, CallKeys keys)
+    : constants_(std::move(constants)), input_(std::move(input)) {
+  const auto rows = static_cast<std::int64_t>(keys.rows());
+  if (!keys.is_whole()) tensor::check_rows(input_, rows);
+  if (rows == 0) return;
+  CallParts parts;
+  if (!prepare(parts, keys.per(), rows)) return;
+  Call call(parts, keys);
+  Begun begun = call.begin();
+  run_ = std::move(begun.run);
+  std::string why_apart;
+  if (!begun.value.has_value()) {
+    // There is a run, or the call bypasses the cache.
+  } else if (accept(*std::move(begun.value), why_apart)) {
+    must_run_ = false;
+  } else {
+    run_ = call.reject();
+    if (!why_apart.empty()) run_->refuse_rows_apart(why_apart);
+  }
+}
+
+bool LoweredCall::accept(CallValue value, std::string& why_apart) {
+  value_ = constants_.declared.value_of(std::move(value), why_apart);
+  return value_.has_value();
+}
+
+at::IValue LoweredCall::begin_run(const std::string& fingerprint, const at::IValue& replaceable) {
   if (constants_.scope.empty() && weights_ == nullptr) weights_ = last_identified(fingerprint);
   is_another_ = is_another_ || fingerprint != constants_.identity.fingerprint;
   if (!kept_.has_value()) kept_ = tensors_of(replaceable);
+  if (run_ == nullptr) return input_;
+  const Step& step = *run_->step();
+  if (step.kind == Step::Kind::kRun) run_->start();
+  return step.input_of(input_);
 }
 
-RunFacts LoweredCallBase::facts_of(const tensor::Flat& result, const States& states) {
+void LoweredCall::finish_run(const at::IValue& result, const States& states) {
+  constants_.declared.check_wanted(result.isTensor(), result.tagKind());
+  if (run_ == nullptr) {
+    must_run_ = false;
+    is_last_run_ = true;
+    return;
+  }
+  const bool is_run = run_->step()->kind == Step::Kind::kRun;
+  tensor::Flat flat = tensor::flatten(result);
+  const RunFacts facts = is_run ? facts_of(flat, states) : RunFacts{};
+  run_->finish(std::move(flat), facts);
+  next_step(is_run);
+}
+
+void LoweredCall::next_step(bool has_own_result) {
+  while (run_->step() == nullptr) {
+    must_run_ = false;
+    auto value = run_->value(has_own_result);
+    if (!value.has_value()) {
+      is_last_run_ = true;
+      return;
+    }
+    std::string why_apart;
+    if (accept(*std::move(value), why_apart)) return;
+    if (!why_apart.empty()) run_->refuse_rows_apart(why_apart);
+    run_->reject();
+    must_run_ = true;
+  }
+}
+
+RunFacts LoweredCall::facts_of(const tensor::Flat& result, const States& states) {
   RunFacts facts;
   facts.weights = weights_;
   if (!first_state_.has_value()) first_state_ = states.before;
@@ -176,94 +234,6 @@ RunFacts LoweredCallBase::facts_of(const tensor::Flat& result, const States& sta
   return facts;
 }
 
-LoweredCall::LoweredCall(LoweredConstants constants, at::IValue input, const std::string& key)
-    : LoweredCallBase(std::move(constants), std::move(input)) {
-  auto parts = prepare(tensor::Per::kCall, 1);
-  if (!parts.has_value()) return;
-  call_ = std::make_unique<Call>(*std::move(parts), key);
-  const auto hit = call_->lookup();
-  if (call_->is_bypassed()) call_.reset();
-  if (hit == nullptr) return;
-  hit_ = constants_.declared.value_of(*hit, call_->parts().input.device);
-  if (!hit_.has_value()) call_->reject_hit();
-}
-
-void LoweredCall::begin_run(const std::string& fingerprint, const at::IValue& replaceable) {
-  note_begin(fingerprint, replaceable);
-  if (call_ != nullptr) call_->begin_run();
-}
-
-void LoweredCall::finish(const at::IValue& result, const States& states) {
-  check_wanted(result);
-  if (call_ == nullptr) return;
-  const tensor::Flat flat = tensor::flatten(result);
-  call_->finish_run(flat, facts_of(flat, states));
-}
-
-LoweredRowsCall::LoweredRowsCall(LoweredConstants constants, at::IValue input, BatchKeys keys)
-    : LoweredCallBase(std::move(constants), std::move(input)) {
-  const auto count = static_cast<std::int64_t>(keys.rows());
-  tensor::check_rows(input_, count);
-  if (count == 0) return;
-  auto parts = prepare(tensor::Per::kRow, count);
-  if (!parts.has_value()) return;
-  call_ = std::make_unique<RowsCall>(*std::move(parts), std::move(keys));
-  call_->check_in_same_shape();  // the graph cannot catch an exception
-  go_on();
-}
-
-at::IValue LoweredRowsCall::begin_run(const std::string& fingerprint,
-                                      const at::IValue& replaceable) {
-  note_begin(fingerprint, replaceable);
-  if (call_ == nullptr) return input_;
-  if (check_.has_value()) return check_input(input_, *check_);
-  at::IValue rows =
-      call_->is_whole_input(running_) ? input_ : tensor::select_rows(input_, running_);
-  call_->begin_run();
-  return rows;
-}
-
-void LoweredRowsCall::finish_run(const at::IValue& result, const States& states) {
-  check_wanted(result);
-  if (call_ == nullptr) {
-    must_run_ = false;
-    is_last_run_ = true;
-    return;
-  }
-  tensor::Flat flat = tensor::flatten(result);
-  if (check_.has_value()) {
-    call_->finish_check(flat);
-    check_ = call_->next_check();
-    if (!check_.has_value()) go_on();
-    return;
-  }
-  const RunFacts facts = facts_of(flat, states);
-  call_->finish_run(std::move(flat), facts);
-  check_ = call_->next_check();
-  is_last_run_ = !check_.has_value() && call_->is_whole_input(running_);
-  if (check_.has_value()) return;  // must_run_ is still set
-  go_on();
-}
-
-void LoweredRowsCall::go_on() {
-  while (true) {
-    if (auto rows = call_->next_rows()) {
-      if (call_->is_bypassed()) {
-        call_.reset();  // must_run_ is set from the beginning
-        return;
-      }
-      must_run_ = true;
-      running_ = *std::move(rows);
-      return;
-    }
-    must_run_ = false;
-    if (is_last_run_) return;
-    rows_ = constants_.declared.rows_of(*call_);
-    if (rows_.has_value()) return;
-    call_->reject_hits();
-  }
-}
-
 LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes,
                          bool wants_fingerprint) {
   const PlainValue values = written_down(attributes);
@@ -279,7 +249,7 @@ LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes
   if (known != nullptr && known->plain_bytes == values.bytes &&
       known->tensors->is_true_of(values.tensors)) {
     identity.fingerprint = known->fingerprint;
-    last = {known->fingerprint, known->tensors->contents()};
+    last = {known->fingerprint, known->tensors};
     return identity;
   }
   auto fresh = std::make_shared<Known>();
@@ -291,14 +261,13 @@ LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes
                                           known != nullptr ? known->tensors.get() : nullptr);
   fresh->fingerprint = fingerprint_by(*fresh->recipe, attributes, *fresh->tensors);
   identity.fingerprint = fresh->fingerprint;
-  if (known != nullptr) known->tensors->hand_over_to(*fresh->tensors);
-  last = {fresh->fingerprint, fresh->tensors->contents()};
+  last = {fresh->fingerprint, fresh->tensors};
   keep(place, std::move(fresh));
   return identity;
 }
 
-std::shared_ptr<const WatchedContents> last_identified(const std::string& fingerprint) {
-  return last.fingerprint == fingerprint ? last.contents : nullptr;
+std::shared_ptr<const TensorWatch> last_identified(const std::string& fingerprint) {
+  return last.fingerprint == fingerprint ? last.tensors : nullptr;
 }
 
 void distrust(const std::string& fingerprint) {

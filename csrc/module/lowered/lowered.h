@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "module/call/batch_keys.h"
 #include "module/call/call.h"
+#include "module/call/call_keys.h"
 #include "module/call/declared.h"
-#include "module/call/rows_call.h"
-#include "module/watch/watched_contents.h"
+#include "module/call/run.h"
+#include "module/watch/tensor_watch.h"
 
 namespace modcache::module {
 
@@ -43,7 +43,7 @@ LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes
 
 // Returns the contents that this thread's last identify() saw, if it gave this fingerprint;
 // otherwise null.
-std::shared_ptr<const WatchedContents> last_identified(const std::string& fingerprint);
+std::shared_ptr<const TensorWatch> last_identified(const std::string& fingerprint);
 
 // Call it after the module with this fingerprint ran with gradients: an optimizer may write its
 // tensors without a trace, so the next call hashes them anew.
@@ -74,8 +74,8 @@ struct LoweredConstants {
   Declared declared;
 };
 
-// The common part of both forms.
-class LoweredCallBase : public torch::CustomClassHolder {
+// A lowered call between its operators.
+class LoweredCall : public torch::CustomClassHolder {
  public:
   // The state_of() the module's attributes before and after the run.
   struct States {
@@ -83,78 +83,40 @@ class LoweredCallBase : public torch::CustomClassHolder {
     std::int64_t after;
   };
 
- protected:
-  LoweredCallBase(LoweredConstants constants, at::IValue input)
-      : constants_(std::move(constants)), input_(std::move(input)) {}
+  // Looks the call up. REQUIRES: keys of rows are as many as the input has rows.
+  LoweredCall(LoweredConstants constants, at::IValue input, CallKeys keys);
 
-  // Returns what the call is looked up under; nothing when it is to be run uncached. Then it was
-  // counted, once for each of its rows.
-  std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) const;
-  // Compares `fingerprint`, that of the module right before a run, with that of the call, which may
-  // be much older. `replaceable` holds the attributes that the run may replace. They are kept alive
-  // during the run: otherwise a new tensor at the address of an old one would pass for it.
-  void note_begin(const std::string& fingerprint, const at::IValue& replaceable);
-  RunFacts facts_of(const tensor::Flat& result, const States& states);
-  void check_wanted(const at::IValue& result) const {
-    constants_.declared.check_wanted(result.isTensor(), result.tagKind());
-  }
-
-  LoweredConstants constants_;
-  at::IValue input_;
+  // Returns whether the graph has to run the module (again).
+  bool must_run() const { return must_run_; }
+  // Begins a run, and returns its input. Compares `fingerprint`, that of the module right before
+  // the run, with that of the call, which may be much older. `replaceable` holds the attributes
+  // that the run may replace. They are kept alive during the run: otherwise a new tensor at the
+  // address of an old one would pass for it.
+  at::IValue begin_run(const std::string& fingerprint, const at::IValue& replaceable);
+  void finish_run(const at::IValue& result, const States& states);
+  // After the runs: whether the result of the last one is the value; otherwise value() has it.
+  bool is_last_run() const { return is_last_run_; }
+  const at::IValue& value() const { return *value_; }
 
  private:
+  bool prepare(CallParts& parts, tensor::Per per, std::int64_t rows) const;
+  RunFacts facts_of(const tensor::Flat& result, const States& states);
+  bool accept(CallValue value, std::string& why_apart);
+  // Finds out whether there is another step. `has_own_result`: the graph can return the result of
+  // the last step.
+  void next_step(bool has_own_result);
+
+  const LoweredConstants constants_;
+  const at::IValue input_;
+  std::unique_ptr<Run> run_;  // null: the module is run uncached, or not at all
+  bool must_run_ = true;
+  bool is_last_run_ = false;
+  std::optional<at::IValue> value_;
   bool is_another_ = false;
-  std::shared_ptr<const WatchedContents> weights_;
+  std::shared_ptr<const TensorWatch> weights_;
   // All runs of a call are stored under the state that the module had before the first of them.
   std::optional<std::int64_t> first_state_;
   std::optional<std::vector<at::Tensor>> kept_;
-};
-
-// One key:
-//     call = LoweredCall(constants, input, key)
-//     if (call.is_hit()) call.hit()
-//     else { call.begin_run(...); call.finish(<run the module on the input>, ...) }
-class LoweredCall final : public LoweredCallBase {
- public:
-  LoweredCall(LoweredConstants constants, at::IValue input, const std::string& key);
-
-  bool is_hit() const { return hit_.has_value(); }
-  // Returns the stored value, once. REQUIRES: is_hit().
-  at::IValue hit() { return *std::move(hit_); }
-  void begin_run(const std::string& fingerprint, const at::IValue& replaceable);
-  void finish(const at::IValue& result, const States& states);
-
- private:
-  std::unique_ptr<Call> call_;  // null: run uncached
-  std::optional<at::IValue> hit_;
-};
-
-// One key per row:
-//     call = LoweredRowsCall(constants, input, keys)
-//     while (call.must_run()) call.finish_run(<run the module on call.begin_run(...)>, ...)
-//     call.is_last_run() ? <what that run returned> : call.rows()
-class LoweredRowsCall final : public LoweredCallBase {
- public:
-  LoweredRowsCall(LoweredConstants constants, at::IValue input, BatchKeys keys);
-
-  bool must_run() const { return must_run_; }
-  // Returns the rows of the input to run the module on.
-  at::IValue begin_run(const std::string& fingerprint, const at::IValue& replaceable);
-  void finish_run(const at::IValue& result, const States& states);
-  // Returns whether the last run was that of all rows. Its result is then of the module's own type.
-  bool is_last_run() const { return is_last_run_; }
-  // Returns all rows, once. REQUIRES: !must_run(), !is_last_run().
-  Rows rows() { return *std::move(rows_); }
-
- private:
-  void go_on();
-
-  std::optional<RowCheck> check_;   // of the run that the graph makes next
-  std::unique_ptr<RowsCall> call_;  // null: run uncached
-  bool must_run_ = true;
-  bool is_last_run_ = false;
-  std::vector<std::int64_t> running_;
-  std::optional<Rows> rows_;
 };
 
 }  // namespace modcache::module

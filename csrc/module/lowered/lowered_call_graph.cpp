@@ -92,11 +92,7 @@ bool is_lookup_or_run(const jit::Node& node) {
 }
 
 LoweredCallGraph::LoweredCallGraph(jit::Node& node, std::string method, std::string class_name)
-    : node_(&node),
-      form_(node.input(kKey)->type()->kind() == c10::TypeKind::StringType ? Form::kOneKey
-                                                                          : Form::kKeyPerRow),
-      method_(std::move(method)),
-      class_name_(std::move(class_name)) {}
+    : node_(&node), method_(std::move(method)), class_name_(std::move(class_name)) {}
 
 Result<LoweredCallGraph> LoweredCallGraph::of(jit::Node& node, const ObjectPtr& self) {
   const auto module = resolve(node.input(kModule), self);
@@ -193,7 +189,7 @@ void LoweredCallGraph::write() const {
   jit::Graph& graph = *node_->owningGraph();
   const jit::WithInsertPoint at_the_node(node_);
   Value* const call = write_call();
-  Value* const result = form_ == Form::kOneKey ? write_one_key(call) : write_key_per_row(call);
+  Value* const result = write_runs(call);
   result->setType(node_->output()->type());
   node_->output()->replaceAllUsesWith(result);
   node_->destroy();
@@ -212,7 +208,7 @@ Value* LoweredCallGraph::write_call() const {
                                .insertNode(graph.createTuple(
                                    {node_->input(kInput), node_->input(kKey), write_result_type()}))
                                ->output();
-  return insert(form_ == Form::kOneKey ? "_lowered_call" : "_lowered_rows_call",
+  return insert("_lowered_call",
                 {node_->input(kScope), identity, graph.insertConstant(counted_name(method_)),
                  graph.insertConstant(class_name_), insert("_held", {arguments}),
                  graph.insertConstant(node_->kind() == symbol("lookup_or_run_any"))});
@@ -264,25 +260,7 @@ Value* LoweredCallGraph::as_result(Value* value) const {
   return node_->owningGraph()->insertUncheckedCast(value, c10::TensorType::get());
 }
 
-Value* LoweredCallGraph::write_one_key(Value* call) const {
-  jit::Graph& graph = *node_->owningGraph();
-  jit::Node* const choice =
-      graph.insertNode(graph.create(c10::prim::If, {insert("_is_hit", {call})}, 1));
-  choice->setSourceRange(node_->sourceRange());
-  {
-    jit::Block* const hit = choice->addBlock();
-    const jit::WithInsertPoint inside(hit);
-    hit->registerOutput(as_result(insert("_hit", {call})));
-  }
-  {
-    jit::Block* const miss = choice->addBlock();
-    const jit::WithInsertPoint inside(miss);
-    miss->registerOutput(as_result(write_run(call).result));
-  }
-  return choice->output();
-}
-
-Value* LoweredCallGraph::write_key_per_row(Value* call) const {
+Value* LoweredCallGraph::write_runs(Value* call) const {
   jit::Graph& graph = *node_->owningGraph();
   Value* const no_limit = graph.insertConstant(std::numeric_limits<std::int64_t>::max());
   Value* const must_run = insert("_must_run", {call});
@@ -308,7 +286,7 @@ Value* LoweredCallGraph::write_key_per_row(Value* call) const {
   {
     jit::Block* const rows = choice->addBlock();
     const jit::WithInsertPoint inside(rows);
-    rows->registerOutput(as_result(insert("_rows_of", {call})));
+    rows->registerOutput(as_result(insert("_value_of", {call})));
   }
   return choice->output();
 }
@@ -316,17 +294,11 @@ Value* LoweredCallGraph::write_key_per_row(Value* call) const {
 // Calls the module's method on the input that `call` has to run.
 LoweredCallGraph::Run LoweredCallGraph::write_run(Value* call) const {
   jit::Graph& graph = *node_->owningGraph();
-  const bool is_one_key = form_ == Form::kOneKey;
   Value* const identity = write_identity_of_run(call);
   Value* const before = write_state(call, 0);
   Value* const kept = insert("_held", {write_attributes(replaceable_)});
-  Value* input = node_->input(kInput);
-  if (is_one_key) {
-    insert("_begin_run", {call, identity, kept});
-  } else {
-    input =
-        graph.insertUncheckedCast(insert("_begin_rows_run", {call, identity, kept}), input_type());
-  }
+  Value* const input =
+      graph.insertUncheckedCast(insert("_begin_run", {call, identity, kept}), input_type());
   std::vector<jit::NamedValue> arguments{jit::NamedValue(node_->input(kModule))};
   append_arguments(input, arguments);
   const auto module_type = node_->input(kModule)->type()->expect<c10::ClassType>();
@@ -335,8 +307,7 @@ LoweredCallGraph::Run LoweredCallGraph::write_run(Value* call) const {
   Value* const result = graph.insertMethodCall(method_, matched);
   Value* const after = write_state(call, 1);
   Value* const held = insert("_held", {result});
-  return {result,
-          insert(is_one_key ? "_finish_run" : "_finish_rows_run", {call, held, before, after})};
+  return {result, insert("_finish_run", {call, held, before, after})};
 }
 
 }  // namespace modcache::module

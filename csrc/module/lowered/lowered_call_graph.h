@@ -26,8 +26,6 @@ class LoweredCallGraph {
   void write() const;
 
  private:
-  enum class Form { kOneKey, kKeyPerRow };
-
   LoweredCallGraph(torch::jit::Node& node, std::string method, std::string class_name);
 
   Status understand(const ObjectPtr& module);
@@ -35,8 +33,7 @@ class LoweredCallGraph {
 
   c10::TypePtr input_type() const;
 
-  torch::jit::Value* write_one_key(torch::jit::Value* call) const;
-  torch::jit::Value* write_key_per_row(torch::jit::Value* call) const;
+  torch::jit::Value* write_runs(torch::jit::Value* call) const;
   struct Run {
     torch::jit::Value* result;    // the method's own, so that TorchScript sees what it aliases
     torch::jit::Value* finished;  // the output of the operator that ends a run
@@ -52,7 +49,6 @@ class LoweredCallGraph {
   torch::jit::Value* insert(const char* op, std::vector<torch::jit::Value*> inputs) const;
 
   torch::jit::Node* node_;
-  Form form_;
   std::string method_;
   std::string class_name_;
   c10::TypePtr result_type_;  // of the method; null: not declared

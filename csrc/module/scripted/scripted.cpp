@@ -26,10 +26,11 @@
 #include "cache/cache.h"
 #include "cache/mode.h"
 #include "module/call/call.h"
+#include "module/call/current_cache.h"
 #include "module/call/declared.h"
 #include "module/call/manifest.h"
-#include "module/call/module_run.h"
-#include "module/call/rows_call.h"
+#include "module/call/rules.h"
+#include "module/call/run.h"
 #include "module/code/source.h"
 #include "module/identity/identity.h"
 #include "tensor/rows.h"
@@ -73,14 +74,14 @@ bool is_training(const c10::ivalue::Object& module) {
               "before you freeze it: torch.ops.cache.lower(scripted)");
 }
 
-Method method_of(const char* op, at::IValue module, const std::string& name) {
+Method method_of(const char* op, const at::IValue& module, const std::string& name) {
   Method method;
   if (module.isObject()) {
     method.type = module.toObjectRef().type();
     if (method.type->is_module()) method.function = method.type->findMethod(name);
   }
   if (method.function == nullptr) refuse_method(op, module, name);
-  method.module = std::move(module).toObject();
+  method.module = module.toObject();
   return method;
 }
 
@@ -135,121 +136,142 @@ at::IValue run(const Method& method, at::IValue input) {
 // The module of a call and its state during the call.
 class Target {
  public:
-  explicit Target(const ScriptedCall& call)
-      : call_(call), declared_{name_of(call) + "." + call.method, nullptr, call.want, call.asked} {
+  explicit Target(const ScriptedCall& call) : call_(call) {
     if (call.unloaded == nullptr) take(call.module);
   }
 
-  // Returns what the call is looked up under; nothing when it is to be run uncached. Then it was
-  // counted, once for each of its rows. REQUIRES: the mode does not bypass the call.
-  std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) {
-    CallParts parts;
-    parts.class_name = name_of(call_);
+  // Sets what the call is looked up under. Returns false when it is to be run uncached. Then it was
+  // counted, once for each of its rows. REQUIRES: the mode is not off.
+  bool prepare(CallParts& parts, tensor::Per per, std::int64_t rows) {
     parts.method = counted_name(call_.method);
     parts.padding = call_.padding;
     parts.is_ragged = call_.is_ragged;
-    const tensor::RowPadding* const padding = parts.padding.has_value() ? &*parts.padding : nullptr;
-    if (!read_input(parts, tensor::summarize_input(call_.input, per, padding), rows)) {
-      return std::nullopt;
+    parts.module = call_.unloaded == nullptr ? &call_.module.toObjectRef() : nullptr;
+    if (call_.unloaded != nullptr) parts.class_name = call_.unloaded->name;
+    if (!read_input(parts, call_.input, per, rows)) return false;
+    if (method_.module == nullptr) {
+      set_unloaded(parts);
+      return true;
     }
-    if (module_ == nullptr) return parts_of_unloaded(std::move(parts));
-    identity_ = identity_of(module_, call_.method);
+    identity_ = identity_of(method_.module, call_.method);
     if (at::GradMode::is_enabled()) {
-      parts.grad_pattern = grad_pattern(identity_->requiring_grad(module_).pattern(), parts.input);
+      parts.grad_pattern =
+          grad_pattern(identity_->requiring_grad(method_.module).pattern(), parts.input);
     }
     grad_pattern_ = parts.grad_pattern;
     // After a result with a graph the module is in training, so it is run without a fingerprint. If
     // this run gives no graph, later calls are fingerprinted again.
-    if (identity_->gave_grad(parts.grad_pattern)) return parts;
+    if (identity_->gave_grad(parts.grad_pattern)) return true;
     parts.scope = call_.scope;
-    if (!parts.scope.empty()) return parts;
-    Identity::Fingerprint fingerprint = identity_->fingerprint(module_);
-    if (fingerprint.text.empty()) {
-      refuse_unidentified(parts, rows, fingerprint.why_not_hashable);
-      return std::nullopt;
+    if (!parts.scope.empty()) return true;
+    fingerprint_ = identity_->fingerprint(method_.module);
+    if (fingerprint_.text.empty()) {
+      refuse_unidentified(parts, rows, fingerprint_.why_not_hashable);
+      return false;
     }
-    parts.scope = fingerprint_ = std::move(fingerprint.text);
-    weights_ = std::move(fingerprint.weights);
-    return parts;
+    parts.scope = fingerprint_.text;
+    return true;
   }
 
   at::IValue run_uncached() {
     load();
     at::IValue result = run(method_, call_.input);
-    declared_.check_wanted(result.isTensor(), result.tagKind());
+    check_wanted(result);
     return result;
   }
 
-  // Runs the module for a Call or a RowsCall.
-  template <typename AnyCall>
-  at::IValue run_observed(const at::IValue& input, AnyCall& call) {
+  // Makes the steps of a run, and returns the value.
+  at::IValue make(Run& run, bool* are_apart) {
+    while (true) {
+      at::IValue own;
+      bool is_whole = false;
+      while (const Step* const step = run.step()) {
+        if (step->kind == Step::Kind::kRun) {
+          is_whole = step->is_whole_input;
+          own = make_run(*step, run);
+        } else {
+          run.finish(run_unseen(*step));
+        }
+        note(run.outcome(), run.parts());
+      }
+      auto value = run.value();
+      // The module's own result has the declared type already.
+      if (!value.has_value()) return own;
+      std::string why_apart;
+      if (auto of_type = value_of(*std::move(value), why_apart, are_apart)) return *of_type;
+      if (is_whole) return own;
+      if (!why_apart.empty()) run.refuse_rows_apart(why_apart);
+      run.reject();
+    }
+  }
+
+  // Returns a stored value as the method would return it; nullopt: it is to be rejected.
+  std::optional<at::IValue> value_of(CallValue value, std::string& why_apart, bool* are_apart) {
+    auto* const lone = std::get_if<at::Tensor>(&value);
+    if (lone != nullptr && may_return_tensor()) return std::move(*lone);
+    if (are_apart != nullptr) *are_apart = std::holds_alternative<std::vector<tensor::Flat>>(value);
+    return declared().value_of(std::move(value), why_apart);
+  }
+
+ private:
+  // Runs the module on what is missing.
+  at::IValue make_run(const Step& step, Run& run) {
     load();
     // All runs of a call are stored under the state that the module had before the first of them.
     if (before_ == nullptr) {
-      before_ = identity_->observe(module_);
-      // The call may have waited for another thread's run since the module was identified.
-      if (!fingerprint_.empty()) {
-        Identity::Fingerprint now = identity_->fingerprint(module_);
-        is_another_ = now.text != fingerprint_;
-        // Null when the module was loaded for this run.
-        if (weights_ == nullptr) weights_ = std::move(now.weights);
-      }
+      before_ = fingerprint_.before;
+      if (before_ == nullptr || before_->has_uncounted())
+        before_ = identity_->observe(method_.module);
+      if (fingerprint_.text.empty() || fingerprint_.before == nullptr) identify_loaded();
     }
-    call.begin_run();
-    at::IValue result = run(method_, input);
+    run.start();
+    at::IValue result = module::run(method_, step.input_of(call_.input));
     RunFacts facts;
-    facts.weights = weights_;
+    facts.weights = fingerprint_.weights;
     if (is_another_) {
       facts.impure_because =
-          "weights of " + class_name_of(*module_) + " changed while the call waited";
-    } else if (auto changed = Identity::changed_since(*before_, module_)) {
+          "weights of " + class_name_of(*method_.module) + " changed while the call waited";
+    } else if (auto changed = Identity::changed_since(*before_, method_.module)) {
       facts.impure_because =
-          *changed + " of " + class_name_of(*module_) + " changed during the run";
+          *changed + " of " + class_name_of(*method_.module) + " changed during the run";
     }
-    declared_.check_wanted(result.isTensor(), result.tagKind());
+    check_wanted(result);
     tensor::Flat flat = tensor::flatten(result);
     const bool has_graph = flat.requires_grad();
     facts.is_scripted = true;
-    facts.is_training = is_training(*module_);
-    if (has_graph) facts.requiring_grad = identity_->requiring_grad(module_).count;
-    call.finish_run(std::move(flat), facts);
-    note(call.outcome());
+    facts.is_training = is_training(*method_.module);
+    if (has_graph) facts.requiring_grad = identity_->requiring_grad(method_.module).count;
+    run.finish(std::move(flat), facts);
     if (grad_pattern_ != 0) identity_->note_gave_grad(grad_pattern_, has_graph);
     return result;
   }
 
-  // Runs made rows, to see whether the result of a RowsCall consists of rows.
-  void run_check(const RowCheck& check, RowsCall& call) {
-    call.finish_check(run_unseen([&] { return check_input(call_.input, check); }));
-    note(call.outcome());
+  // The fingerprint of a module that was loaded for this run, which was known before.
+  void identify_loaded() {
+    if (fingerprint_.text.empty()) return;
+    Identity::Fingerprint now = identity_->fingerprint(method_.module);
+    is_another_ = now.text != fingerprint_.text;
+    fingerprint_.weights = std::move(now.weights);
   }
 
-  // Runs one row once more, for a RowsCall whose rows have lengths of their own.
-  void run_trial(const PaddingTrial& trial, RowsCall& call) {
-    std::optional<tensor::Flat> tried;
+  // Runs the module on another input, for a check or a trial. It retains no trace of that. nullopt:
+  // it raised, or would.
+  std::optional<tensor::Flat> run_unseen(const Step& step) {
     // A method of TorchScript declares all that it takes.
-    if (trial.kind != PaddingTrial::Kind::kUnused) {
-      tried = run_unseen([&] {
-        return tensor::one_row_of_length(call_.input, trial.row, *call_.padding, trial.length,
-                                         trial.kept);
-      });
+    if (step.kind == Step::Kind::kTrial && step.trial.kind == PaddingTrial::Kind::kUnused) {
+      return std::nullopt;
     }
-    call.finish_trial(tried);
-    note(call.outcome());
-  }
-
-  const Declared& declared() const { return declared_; }
-
- private:
-  // Runs the module on another input. It keeps no trace of that. Nothing: it raised.
-  template <typename MakeInput>
-  std::optional<tensor::Flat> run_unseen(const MakeInput& make_input) {
-    const KeptAttributes kept(module_);
+    const KeptAttributes kept(method_.module);
     std::optional<tensor::Flat> output;
     try {
       // A cache inside must not take these rows for those that their keys name.
       const cache::ModeGuard off(cache::Mode::kOff);
-      output = tensor::flatten(run(method_, make_input()));
+      const at::IValue input =
+          step.kind == Step::Kind::kCheck
+              ? step.input_of(call_.input)
+              : tensor::one_row_of_length(call_.input, step.trial.row, *call_.padding,
+                                          step.trial.length, step.trial.kept);
+      output = tensor::flatten(run(method_, input));
     } catch (const std::exception&) {  // the module may not take such an input
       output.reset();
     }
@@ -257,50 +279,65 @@ class Target {
     return output;
   }
 
-  static std::string name_of(const ScriptedCall& call) {
-    return call.unloaded != nullptr ? call.unloaded->name
-           : call.module.isObject() ? class_name_of(call.module.toObjectRef())
-                                    : "module";
+  void check_wanted(const at::IValue& result) {
+    if (!result.isTensor()) declared().check_wanted(false, result.tagKind());
+  }
+
+  // Returns whether a stored tensor is what the method returns.
+  bool may_return_tensor() const {
+    if (method_.function == nullptr) return false;
+    const auto& returns = method_.function->getSchema().returns();
+    return returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::TensorType;
+  }
+
+  std::string name() const {
+    return call_.unloaded != nullptr ? call_.unloaded->name
+                                     : class_name_of(call_.module.toObjectRef());
+  }
+
+  const Declared& declared() {
+    if (!declared_.has_value()) {
+      const c10::TypePtr type =
+          method_.module == nullptr ? nullptr : declared_type(*method_.type, call_.method);
+      declared_ = {name() + "." + call_.method, type, call_.want, call_.asked};
+    }
+    return *declared_;
   }
 
   void take(const at::IValue& module) {
     method_ = method_of(call_.asked.name, module, call_.method);
-    module_ = method_.module;
-    declared_ = {method_.called(), declared_type(*method_.type, call_.method), call_.want,
-                 call_.asked};
+    declared_.reset();
   }
 
   void load() {
-    if (module_ != nullptr) return;
+    if (method_.module != nullptr) return;
     take(call_.unloaded->load());
-    identity_ = identity_of(module_, call_.method);
+    identity_ = identity_of(method_.module, call_.method);
   }
 
-  CallParts parts_of_unloaded(CallParts parts) {
+  void set_unloaded(CallParts& parts) {
     parts.grad_pattern = grad_pattern(0, parts.input);
     grad_pattern_ = parts.grad_pattern;
-    if (call_.scope.empty()) fingerprint_ = call_.unloaded->fingerprint;
-    parts.scope = call_.scope.empty() ? fingerprint_ : call_.scope;
-    return parts;
+    if (call_.scope.empty()) fingerprint_.text = call_.unloaded->fingerprint;
+    parts.scope = call_.scope.empty() ? fingerprint_.text : call_.scope;
   }
 
   // Remembers what explain() will report.
-  void note(const Outcome& outcome) {
-    const std::string& scope = fingerprint_.empty() ? call_.scope : fingerprint_;
+  void note(const Outcome& outcome, const CallParts& parts) {
+    const std::string& scope = fingerprint_.text.empty() ? call_.scope : fingerprint_.text;
     identity_->note_refusal({outcome.refused_for, outcome.refusal, scope});
-    if (!outcome.has_stored || !lacks_manifest(scope)) return;
-    put_manifest(scope, class_name_of(*module_), call_.method,
-                 describe_scripted(module_, scope, call_.method, !fingerprint_.empty()));
+    if (!outcome.has_stored || !lacks_manifest(*parts.cache, scope)) return;
+    put_manifest(
+        *parts.cache, scope, class_name_of(*method_.module), call_.method,
+        describe_scripted(method_.module, scope, call_.method, !fingerprint_.text.empty()));
   }
 
   const ScriptedCall& call_;
-  Method method_;
-  ObjectPtr module_;  // the module of method_; null: not loaded yet
-  Declared declared_;
+  Method method_;  // without a module: not loaded yet
+  std::optional<Declared> declared_;
   std::shared_ptr<Identity> identity_;
   std::shared_ptr<const Inventory> before_;
-  std::string fingerprint_;  // empty: the scope was given
-  std::shared_ptr<const WatchedContents> weights_;
+  Identity::Fingerprint fingerprint_;  // of the text "": the scope was given
   bool is_another_ = false;
   std::uint64_t grad_pattern_ = 0;
 };
@@ -360,12 +397,6 @@ bool is_module_with(const c10::ClassType& type, const std::string& method) {
   return type.is_module() && type.findMethod(method) != nullptr;
 }
 
-bool declares_tensor(const c10::ClassType& type, const std::string& method) {
-  const c10::TypePtr declared = declared_type(type, method);
-  return declared == nullptr || declared->kind() == c10::TypeKind::TensorType ||
-         declared->kind() == c10::TypeKind::AnyType;
-}
-
 at::Tensor random_state() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
@@ -399,66 +430,29 @@ void run_method(torch::jit::Stack& stack, std::size_t arguments, const std::stri
   }
 }
 
-namespace {
-
-// Returns a plain hit in memory. A miss on this way costs a small part of what a run does.
-FastAnswer find_in_memory(const ScriptedCall& call, const std::string& key) {
-  if (call.is_no_plain_hit || call.unloaded != nullptr || !call.module.isObject()) return {};
-  try {
-    const cache::Mode mode = call.mode.has_value() ? *call.mode : cache::Cache::instance().mode();
-    return scripted_fast_path(call.module.toObject(),
-                              {call.scope, call.method, call.input, key, /*rows=*/nullptr,
-                               /*looks_on_disk=*/false},
-                              mode);
-  } catch (const std::exception&) {  // it is met again, and reported, on the way of every call
-    return {};
-  }
-}
-
-}  // namespace
-
-at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
-  FastAnswer fast = find_in_memory(scripted, key);
-  if (fast.value.has_value()) return *std::move(fast.value);
+at::IValue lookup_or_run(const ScriptedCall& scripted, CallKeys keys, bool* are_apart) {
+  if (are_apart != nullptr) *are_apart = false;
   Target target(scripted);
-  if (fast.is_bypassed || is_bypassed_by_mode(1)) return target.run_uncached();
-  auto parts = target.prepare(tensor::Per::kCall, 1);
-  if (!parts.has_value()) return target.run_uncached();
-  Call call(*std::move(parts), key);
-  if (const auto hit = call.lookup()) {
-    auto value = target.declared().value_of(*hit, call.parts().input.device);
+  const auto rows = static_cast<std::int64_t>(keys.rows());
+  const tensor::Per per = keys.per();
+  if (!keys.is_whole()) tensor::check_rows(scripted.input, rows);
+  if (rows == 0) return target.run_uncached();
+  CallParts parts =
+      scripted.cache != nullptr ? CallParts(scripted.cache, scripted.mode) : CallParts();
+  if (is_bypassed_by_mode(parts, rows) || !target.prepare(parts, per, rows)) {
+    return target.run_uncached();
+  }
+  Call call(parts, keys);
+  Begun begun = call.begin();
+  if (begun.value.has_value()) {
+    std::string why_apart;
+    auto value = target.value_of(*std::move(begun.value), why_apart, are_apart);
     if (value.has_value()) return *std::move(value);
-    call.reject_hit();
+    begun.run = call.reject();
+    if (!why_apart.empty()) begun.run->refuse_rows_apart(why_apart);
   }
-  if (call.is_bypassed()) return target.run_uncached();
-  return target.run_observed(scripted.input, call);
-}
-
-Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
-  Target target(scripted);
-  const auto count = static_cast<std::int64_t>(keys.rows());
-  tensor::check_rows(scripted.input, count);
-  if (count == 0 || is_bypassed_by_mode(count)) return {target.run_uncached(), {}};
-  auto parts = target.prepare(tensor::Per::kRow, count);
-  if (!parts.has_value()) return {target.run_uncached(), {}};
-  RowsCall call(*std::move(parts), std::move(keys));
-  while (true) {
-    at::IValue own;
-    bool is_whole = false;
-    while (const auto rows = call.next_rows()) {
-      if (call.is_bypassed()) return {target.run_uncached(), {}};
-      is_whole = call.is_whole_input(*rows);
-      own = target.run_observed(
-          is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows), call);
-      while (const auto check = call.next_check()) target.run_check(*check, call);
-      while (const auto trial = call.next_trial()) target.run_trial(*trial, call);
-    }
-    // The module's own result has the declared type already.
-    if (is_whole && call.gives_own_result()) return {std::move(own), {}};
-    if (auto rows = target.declared().rows_of(call)) return *std::move(rows);
-    if (is_whole) return {std::move(own), {}};
-    call.reject_hits();
-  }
+  if (begun.run == nullptr) return target.run_uncached();
+  return target.make(*begun.run, are_apart);
 }
 
 std::string fingerprint(const at::IValue& module, const std::string& method) {
@@ -527,32 +521,6 @@ ScriptedModule::ScriptedModule(const at::IValue& module)
 bool ScriptedModule::has_method(const std::string& method) const {
   const ObjectPtr module = object();
   return module && is_module_with(*module->type(), method);
-}
-
-FastAnswer ScriptedModule::fast_path(const FastCall& call) const {
-  const ObjectPtr module = object();
-  if (!module) return {};
-  return scripted_fast_path(module, call, cache::Cache::instance().mode());
-}
-
-FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call, cache::Mode mode) {
-  if (!fast_path_is_open(mode)) return {};
-  const c10::ClassTypePtr type = module->type();
-  if (!is_module_with(*type, call.method) || !declares_tensor(*type, call.method)) {
-    return {};
-  }
-  auto input = plain_input(call);
-  if (!input.has_value()) return {};
-  const auto identity = identity_of(module, call.method);
-  if (at::GradMode::is_enabled() && identity->requiring_grad(module).count != 0) {
-    return {};
-  }
-  if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input), mode);
-  const std::string fingerprint = identity->fingerprint(module).text;
-  if (fingerprint.empty()) return {};
-  return find_on_fast_path(
-      {fingerprint, call.method, call.input, call.key, call.rows, call.looks_on_disk},
-      *std::move(input), mode);
 }
 
 KeptAttributes::KeptAttributes(const ObjectPtr& module) : random_state_(random_state()) {

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "module/call/batch_keys.h"
+#include "cache/cache.h"
+#include "module/call/call_keys.h"
 #include "module/call/declared.h"
-#include "module/call/fast_path.h"
 #include "module/identity/inventory.h"
 #include "tensor/input.h"
 #include "tensor/row_padding.h"
@@ -42,22 +42,20 @@ struct ScriptedCall {
   Operator asked = {};
   std::optional<tensor::RowPadding> padding = {};  // of rows with lengths of their own
   bool is_ragged = false;                          // see CallParts
-  bool is_no_plain_hit = false;                    // the fast path (call/fast_path.h) said so
-  std::optional<cache::Mode> mode = {};            // where the caller asked for it already
+  cache::CachePtr cache = {};                      // null: the current one, in its present mode
+  cache::Mode mode = cache::Mode::kOff;            // of `cache`
 };
 
-// Returns the stored value, or runs the module and stores its result unless a rule forbids it.
-at::IValue lookup_or_run(const ScriptedCall& call, const std::string& key);
+// Returns the stored value, or runs the module and stores its result unless a rule forbids it. With
+// keys of rows it runs missing rows only. With Want::kTensor, a batch whose rows do not fit
+// together is run whole; with Want::kAny such rows are a list, and `are_apart` is set.
+at::IValue lookup_or_run(const ScriptedCall& call, CallKeys keys, bool* are_apart = nullptr);
 
 // Runs the method without the cache: for a call while the mode is off, which should cost no more
 // than calling the method. The last `arguments` of the stack begin with the module and the input;
 // the result replaces all of them.
 void run_method(torch::jit::Stack& stack, std::size_t arguments, const std::string& name, Want want,
                 const Operator& asked = {});
-
-// Does the same for one key per row, running only missing rows. With Want::kTensor, a batch whose
-// rows do not fit together is run whole.
-Rows lookup_or_run_rows(const ScriptedCall& call, BatchKeys keys);
 
 // Returns the fingerprint that lookup_or_run uses. Throws when the module has none, saying why.
 std::string fingerprint(const at::IValue& module, const std::string& method);
@@ -85,12 +83,8 @@ ScriptedDryRun scripted_dry_run(const at::IValue& module, const std::string& met
 std::string describe_scripted(const ObjectPtr& module, const std::string& scope,
                               const std::string& method, bool with_weights);
 
-// The fast path (call/fast_path.h) of TorchScript modules, and such a module as Python holds it
-// from call to call, so that it need not become an argument of each of them.
-// Uses the module's fingerprint when `call.scope` is empty. Returns nothing also for a module that
-// lacks the method, and in a mode in which the fast path is not open.
-FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call, cache::Mode mode);
-
+// A TorchScript module as Python holds it from call to call, so that it need not become an argument
+// of each of them.
 // Does not keep the module alive. Thread-safe.
 class ScriptedModule : public torch::CustomClassHolder {
  public:
@@ -101,9 +95,6 @@ class ScriptedModule : public torch::CustomClassHolder {
   ObjectPtr object() const { return object_.lock(); }
 
   bool has_method(const std::string& method) const;
-
-  // Does as scripted_fast_path(). Returns nothing also for a module that no longer lives.
-  FastAnswer fast_path(const FastCall& call) const;
 
  private:
   const c10::weak_intrusive_ptr<c10::ivalue::Object> object_;

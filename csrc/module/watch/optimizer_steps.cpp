@@ -36,6 +36,7 @@ std::uint64_t optimizer_steps() { return Steps::instance().count.load(std::memor
 
 bool was_stepped_since(std::uint64_t before, const c10::TensorImpl* tensor) {
   Steps& all = Steps::instance();
+  if (all.count.load(std::memory_order_acquire) == before) return false;
   MutexLock lock(all.mutex);
   if (before < all.forgotten_up_to) return true;
   const auto found = all.last.find(tensor);

@@ -1,34 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TensorWatch: a digest over the contents of a list of tensors that is cheap to ask for again.
+// TensorWatch: digests of a list of tensors, and a cheap comparison that tells whether they still
+// are true.
 //
-// The contents are hashed once. After that each question compares identities (tensor, storage, data
-// pointer, version counter, geometry, and the same for the gradient, since a new one announces a
-// write) and a few bytes of every tensor on the CPU. Storages are held by weak references, so that
-// their addresses cannot be reused. The bytes notice at once that a model was written without a
-// trace (`.data`, fused optimizers). A write to few elements is noticed when it is the turn of
-// these bytes to be read (watched_contents.h). A write without a version on an accelerator is not
-// noticed.
+// The contents are hashed once. After that each call compares identities (tensor, storage, data
+// pointer, version counter, geometry, and the same of the gradient, since a new one announces a
+// write) and a few bytes of every tensor on the CPU, and asks whether an optimizer stepped one.
+// The bytes show at once that a whole model was written without a trace (`.data`, fused
+// optimizers). A write to few elements is found when the rotating re-read reaches them. A write
+// without a version on an accelerator is not found.
 //
 // Tensors that are not plain memory (sparse, opaque, nested) are compared by identity and version.
 //
-// A TensorWatch is immutable except for its sample cursor and for what watched_contents.h remembers
-// of runs; any thread may ask it. It keeps no tensor alive.
+// Immutable except for the cursors of its samples and of the re-read. Thread-safe. Keeps no tensor
+// alive; storages are held by weak references, so that their addresses cannot be reused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "base/hash.h"
 #include "module/watch/byte_samples.h"
-#include "module/watch/watched_contents.h"
+#include "module/watch/rotating_read.h"
 
 namespace modcache::module {
 
@@ -42,28 +41,28 @@ Digest128 hash_tensor(const at::Tensor& tensor);
 class TensorWatch {
  public:
   TensorWatch() = default;
-  // Notes the identities and samples of `tensors`. With Hashing::kContents also hashes them,
-  // reusing from `before` (may be null) the digests of tensors whose identity did not change. If
-  // bytes of any of those changed without a trace, nothing is reused. kUncounted hashes only
-  // tensors on the CPU that count no versions, except very large ones.
+  // Records the identities and samples of `tensors`. With Hashing::kContents also hashes them,
+  // except for those whose digests `before` (may be null) has: their identity is unchanged, and no
+  // optimizer has stepped them. If bytes of any of those changed, all are hashed. kUncounted hashes
+  // only tensors on the CPU that count no versions, except very large ones. REQUIRES: `before` was
+  // made with Hashing::kContents.
   enum class Hashing { kNone, kUncounted, kContents };
   TensorWatch(const std::vector<at::Tensor>& tensors, Hashing hashing, const TensorWatch* before);
 
   // Returns whether tensor `index` of the list has not changed, by identity and version alone.
   bool same_identity(std::size_t index, const at::Tensor& tensor) const;
 
-  // Compares the identities of all tensors and this turn's samples.
+  // Compares the identities of all tensors, and then find_change().
   bool is_true_of(const std::vector<at::Tensor>& tensors) const;
 
-  // Compares this turn's samples only, and returns a tensor whose samples differ, if there is one.
-  // REQUIRES: the identities were found unchanged.
+  // Compares this turn's samples, reads on, and returns a tensor that has changed or was stepped,
+  // if there is one. REQUIRES: the identities were found unchanged.
   std::optional<std::size_t> find_change() const;
 
-  // The contents that calls go on checking; null unless made with Hashing::kContents.
-  const std::shared_ptr<WatchedContents>& contents() const { return contents_; }
-  // Tells the contents that `fresh`, with all contents hashed, replaces this one: see
-  // WatchedContents.
-  void hand_over_to(const TensorWatch& fresh) const;
+  // For the time after a run and before its result is stored: returns whether no optimizer has
+  // stepped a tensor, all storages have their memory, and find_change() finds nothing. Versions are
+  // for the caller to compare, as only it has the tensors. `run` is the time that the run took.
+  bool is_unchanged_after(std::chrono::microseconds run) const;
 
   // Returns whether any of the tensors counts no versions, as those made under inference mode do
   // not.
@@ -77,55 +76,50 @@ class TensorWatch {
   const Digest128& digest(std::size_t index) const { return records_[index].digest; }
 
  private:
-  struct Gradient {
+  // A tensor's object, storage and version at one moment.
+  struct Identity {
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
-    const at::TensorImpl* address = nullptr;
     const c10::StorageImpl* storage_address = nullptr;
+    const c10::TensorImpl* address = nullptr;
     std::uint32_t version = 0;
 
-    Gradient() = default;
-    explicit Gradient(const c10::TensorImpl& tensor);
-    bool is_that_of(const c10::TensorImpl& tensor) const;
+    Identity() = default;
+    explicit Identity(const at::Tensor& tensor);
+    bool is_that_of(const at::Tensor& tensor) const;
   };
   struct Record {
-    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
-    const at::TensorImpl* tensor_address = nullptr;
-    const c10::StorageImpl* storage_address = nullptr;
-    const void* data = nullptr;
-    std::uint32_t version = 0;
+    Identity identity;
+    Identity gradient;
     // The tensor's own counter, shared with it. When only the record still owns it, the tensor is
     // gone and its address may be another's. (A weak reference would do the same, but
     // torch.utils.swap_tensors refuses tensors that have one.)
     c10::VariableVersion counter{c10::VariableVersion::DISABLED};
+    const void* data = nullptr;  // of the storage
     c10::ScalarType dtype = c10::ScalarType::Undefined;
     std::int64_t storage_offset = 0;
     c10::SmallVector<std::int64_t, 8> sizes_and_strides;
     bool is_conjugate = false;
     bool is_negative = false;
     bool is_opaque = false;
-    Gradient gradient;
     Digest128 digest;
 
     explicit Record(const at::Tensor& watched);
     bool has_geometry_of(const c10::TensorImpl& tensor_now) const;
-    bool has_counter_of_the_living() const;
+    bool is_alive() const;
   };
 
-  // `lender`, unless null, knows the tensor in its current state.
-  void hash_or_borrow(Record& record, std::size_t index, const at::Tensor& tensor,
-                      const TensorWatch* lender);
-  // Compares every sample of those tensors whose identity is unchanged.
-  bool all_samples_match(const std::vector<at::Tensor>& tensors) const;
-  // Returns whether no optimizer has stepped a tensor of the list since it was last found
-  // unchanged.
-  bool no_step_since() const;
+  bool was_stepped(std::size_t index) const;
+  bool was_any_stepped() const;
+  // Returns whether bytes changed of a tensor that has no other trace of a write.
+  bool has_silent_change(const std::vector<at::Tensor>& tensors) const;
+  std::optional<std::size_t> find_change_in_bytes(RotatingRead::Clock::duration run) const;
 
   std::vector<Record> records_;
   ByteSamples samples_;
-  std::shared_ptr<WatchedContents> contents_;
+  RotatingRead contents_;  // empty unless made with Hashing::kContents
   bool has_uncounted_ = false;
-  bool has_borrowed_ = false;  // some digests are those of `before`
   mutable std::atomic<std::uint64_t> turn_{0};
+  // As many steps as the digests are known to be true after.
   mutable std::atomic<std::uint64_t> steps_seen_{0};
 };
 

@@ -43,11 +43,6 @@ bool Watch::still_has(const std::vector<at::Tensor>& tensors, const std::string&
          known.tensors->is_true_of(tensors);
 }
 
-std::shared_ptr<const WatchedContents> Watch::contents() const {
-  const Seen known = seen();
-  return known.tensors == nullptr ? nullptr : known.tensors->contents();
-}
-
 void Watch::refresh() {
   MutexLock lock(WatchesMutex::instance().mutex);
   ++seen_.refreshes;
@@ -71,7 +66,6 @@ Watch::Seen Watch::up_to_date(const std::vector<at::Tensor>& tensors) {
   fresh.tensors = std::make_shared<const TensorWatch>(tensors, TensorWatch::Hashing::kContents,
                                                       may_lend ? known.tensors.get() : nullptr);
   fresh.digest = digest_of(*fresh.tensors);
-  if (known.tensors != nullptr) known.tensors->hand_over_to(*fresh.tensors);
   MutexLock lock(WatchesMutex::instance().mutex);
   seen_.tensors = fresh.tensors;
   seen_.digest = fresh.digest;

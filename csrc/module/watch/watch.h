@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Watch: one list of tensors that is asked about from call to call. Python has one for each eager
+// Watch: the digest of one list of tensors, from call to call. Python has one for each eager
 // module, and a recorded program one for its weights. Thread-safe; usable in a forked child.
 #pragma once
 
@@ -13,34 +13,34 @@
 #include <vector>
 
 #include "module/watch/tensor_watch.h"
-#include "module/watch/watched_contents.h"
 
 namespace modcache::module {
 
 class Watch : public torch::CustomClassHolder {
  public:
-  // 32 hexadecimal digits over the contents of `tensors` in their order; hashes what may have
-  // changed since the last call. Throws for a tensor that cannot be hashed, saying why.
+  // Returns 32 hexadecimal digits over the contents of `tensors` in their order. Hashes what may
+  // have changed since the last call. Throws for a tensor that cannot be hashed, saying why.
   std::string digest(const std::vector<at::Tensor>& tensors);
 
-  // The same for each tensor, 32 hexadecimal digits each.
+  // Returns the same for each tensor, 32 hexadecimal digits each.
   std::vector<std::string> digests(const std::vector<at::Tensor>& tensors);
 
-  // Whether `tensors` are what was seen last, and had this digest. Hashes nothing.
+  // Returns whether `tensors` are unchanged since the last digest, and that was `digest`. Hashes
+  // nothing.
   bool still_has(const std::vector<at::Tensor>& tensors, const std::string& digest) const;
 
-  // The contents that the last digest was made of; null before the first.
-  std::shared_ptr<const WatchedContents> contents() const;
+  // Returns the watch that the last digest came from; null before the first.
+  std::shared_ptr<const TensorWatch> tensors() const { return seen().tensors; }
 
-  // The next digest hashes everything anew.
+  // Makes the next digest hash everything again.
   void refresh();
 
  private:
   struct Seen {
     std::shared_ptr<const TensorWatch> tensors;
     std::string digest;
-    std::uint64_t refreshes = 0;            // asked for so far
-    std::uint64_t refreshes_when_made = 0;  // of these, before `tensors` was made
+    std::uint64_t refreshes = 0;            // calls of refresh() so far
+    std::uint64_t refreshes_when_made = 0;  // the number of them before `tensors` was made
 
     bool is_suspect() const { return refreshes != refreshes_when_made; }
   };

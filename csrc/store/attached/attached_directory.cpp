@@ -73,6 +73,14 @@ void AttachedDirectory::forget_retired() {
   if (seen_reclaims_.exchange(reclaims) != reclaims) readers_.forget_retired();
 }
 
+// Clears are counted before sequences are, so that a clear in between counts as a later one.
+Moment AttachedDirectory::now() const {
+  const std::uint64_t source = removals() >> kSourceShift;
+  if (opened_.control == nullptr) return {source, 0, 0};
+  const std::uint64_t clears = opened_.control->clears();
+  return {source, clears, opened_.control->next() - 1};
+}
+
 std::int64_t AttachedDirectory::expired_before_us() const {
   if (options_.max_age_us <= 0) return std::numeric_limits<std::int64_t>::min();
   return now_us() - options_.max_age_us;

@@ -13,6 +13,7 @@
 #include "store/control/control_page.h"
 #include "store/directory/directory.h"
 #include "store/entry/options.h"
+#include "store/entry/removals.h"
 #include "store/index/index.h"
 #include "store/recovery/open_directory.h"
 #include "store/segment/segment_reader.h"
@@ -50,6 +51,9 @@ class AttachedDirectory {
   std::uint64_t counted_removals() const {
     return opened_.control == nullptr ? 0 : opened_.control->removals();
   }
+
+  // See Store::now().
+  Moment now() const;
 
   // See Store::is_attached().
   bool is_attached() const { return is_read_only() ? check_attached() : !is_known_detached(); }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,8 @@ struct EntryIds {
   const Context& context;
   std::span<const std::string_view> keys;
   std::span<const Digest128> addresses;
+  // Entries that are older are not found; 0: none is too old. nullopt: the store's own.
+  std::optional<std::int64_t> max_age_us = std::nullopt;
 
   std::size_t size() const { return keys.size(); }
   EntryId operator[](std::size_t i) const { return {context, keys[i], addresses[i]}; }

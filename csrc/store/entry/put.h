@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "base/bytes.h"
-#include "base/confirmation.h"
 #include "store/entry/entry_id.h"
+#include "store/entry/removals.h"
 
 namespace modcache::store {
 
@@ -29,9 +29,6 @@ struct Put {
   // The caller knows that the entry replaces another value, which must not be found again. It
   // counts as a removal even if the directory has evicted the older value.
   bool replaces = false;
-  // Null: none is needed. Otherwise the entry is written once it is confirmed, and no longer found
-  // once it is refuted. REQUIRES: the caller keeps the evidence alive during the call.
-  ConfirmationPtr confirmation = nullptr;
 };
 
 // One of many entries that are put into the same context. Key and header are borrowed during the
@@ -42,8 +39,8 @@ struct RowPut {
   SharedBytes payload;
   std::int64_t run_us = 0;
   bool replaces = false;
-  std::int64_t stored_at_us = 0;           // since 1970; 0: now
-  ConfirmationPtr confirmation = nullptr;  // as in Put
+  std::int64_t stored_at_us = 0;  // since 1970; 0: now
+  const Moment* since = nullptr;  // borrowed; null: an earlier clear does not matter
 };
 
 }  // namespace modcache::store

@@ -57,7 +57,6 @@ void BatchLookup::take_queued(std::size_t i, QueuedPutPtr put) {
   row.sequence = put->sequence;
   row.run_us = put->run_us;
   row.stored_at_us = put->stored_at_us;
-  row.is_provisional = put->confirmation != nullptr && !put->confirmation->is_confirmed();
   row.header = header_index(put->header);
   take_own_part(row, put->own_part.data(), put->own_part.size());
   row.is_queued = true;

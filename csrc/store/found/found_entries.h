@@ -66,8 +66,6 @@ class FoundEntries {
   std::int64_t run_us(std::size_t i) const { return rows_[i].run_us; }
 
   std::int64_t stored_at_us(std::size_t i) const { return rows_[i].stored_at_us; }
-  // Whether it waits for its confirmation: it may still prove to be none, so nothing may keep it.
-  bool is_provisional(std::size_t i) const { return rows_[i].is_provisional; }
 
   // The next read() of this entry checks its checksum, also where this process has verified the
   // record before: the file may have been damaged since.
@@ -135,7 +133,6 @@ class FoundEntries {
     bool is_verified = false;
     bool was_verified = false;  // by this process, which knows that already
     bool is_newly_verified = false;
-    bool is_provisional = false;
     bool is_queued = false;  // as a put of this process, or received: not in a segment
     bool is_received = false;
     std::uint8_t own_part_bytes = 0;

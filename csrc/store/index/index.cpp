@@ -117,8 +117,11 @@ Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows,
   Sequence first = rows.front().location.sequence;
   Sequence last = first;
   LastOffsets last_offsets;
+  const auto begun_at = [](const NewRow& row) {
+    return row.begun_at.value_or(row.location.sequence);
+  };
   for (const NewRow& row : rows) {
-    first = std::min(first, row.location.sequence);
+    first = std::min(first, begun_at(row));
     last = std::max(last, row.location.sequence);
     last_offsets.note(row.location.segment, row.location.offset);
   }
@@ -130,7 +133,7 @@ Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows,
   std::int64_t replaced = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const NewRow& row = rows[i];
-    if (is_cleared_by_any(clears, *row.context, row.key, row.location.sequence)) continue;
+    if (is_cleared_by_any(clears, *row.context, row.key, begun_at(row))) continue;
     auto& context = contexts[row.context->digest];
     if (context == 0) {
       MODCACHE_ASSIGN_OR_RETURN(context, tables_->context_id(*row.context));

@@ -37,7 +37,9 @@ struct NewRow {
   Location location;
   std::int64_t stored_at_us;
   bool replaces = false;  // counts as replacing even if no older row is known
-  Digest128 address{};    // of the entry: not stored, but needed to update copies of the index
+  // A clear after it covers the entry; nullopt: the sequence of the location.
+  std::optional<Sequence> begun_at = std::nullopt;
+  Digest128 address{};  // of the entry: not stored, but needed to update copies of the index
 };
 
 class Tables;

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/one_or_many.h"
 #include "store/lookup/file_pieces.h"
 
@@ -19,11 +20,19 @@ constexpr std::uint64_t kGapBytes = 64 << 10;
 
 }  // namespace
 
+bool Lookup::was_cleared_since(const Moment& moment, const Context& context, std::string_view key) {
+  const Moment now = attached_.now();
+  if (moment.source != now.source) return true;
+  if (moment.clears == now.clears) return false;
+  auto is_cleared = attached_.reader().is_cleared(context, key, moment.sequence);
+  return !is_cleared.is_ok() || is_cleared.value();
+}
+
 // An entry that was put here before another process cleared it is gone, although it still waits
 // in the queue.
 bool Lookup::was_cleared(const QueuedPut& put) {
   if (put.clears == attached_.control().clears()) return false;
-  auto is_cleared = attached_.reader().is_cleared(*put.context, put.key, put.sequence);
+  auto is_cleared = attached_.reader().is_cleared(*put.context, put.key, put.begun_at);
   return !is_cleared.is_ok() || is_cleared.value();
 }
 
@@ -51,7 +60,8 @@ FoundEntries Lookup::find_all(const EntryIds& ids) {
   const std::vector<std::size_t> unknown = take_shared(batch.missing(), batch);
   if (!unknown.empty()) take_from_index(ids, unknown, batch);
   if (!outdated_.is_empty()) batch.pass_over_outdated(outdated_);
-  if (attached_.options().max_age_us > 0) batch.pass_over_older(attached_.expired_before_us());
+  const std::int64_t max_age_us = ids.max_age_us.value_or(attached_.options().max_age_us);
+  if (max_age_us > 0) batch.pass_over_older(now_us() - max_age_us);
   FoundEntries found = std::move(batch).finish(removals);
   if (usage_.has_policy()) {
     OneOrMany<Sequence> sequences(ids.size());
@@ -181,7 +191,7 @@ std::vector<bool> Lookup::are_current(const EntryIds& ids, const std::vector<Seq
 }
 
 std::vector<Sequence> Lookup::sequences(const EntryIds& ids) {
-  if (attached_.options().max_age_us == 0) {
+  if (ids.max_age_us.value_or(attached_.options().max_age_us) == 0) {
     return current_sequences(ids, [](std::size_t, Sequence) { return true; });
   }
   // Only the records say how old they are.

@@ -47,6 +47,8 @@ class Lookup {
   std::vector<Sequence> sequences(const EntryIds& ids);
   std::size_t expect(const EntryIds& ids, std::uint64_t most_bytes);
 
+  bool was_cleared_since(const Moment& moment, const Context& context, std::string_view key);
+
   // The one copy of this header (LocationMap::intern).
   SharedHeader intern(std::string_view header) { return locations_->intern(header); }
 

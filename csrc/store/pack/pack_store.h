@@ -43,6 +43,10 @@ class PackStore final : public Store {
   std::vector<Sequence> sequences(const EntryIds& ids) override;
   std::vector<bool> are_current(const EntryIds& ids,
                                 const std::vector<Sequence>& sequences) override;
+  Moment now() const override { return {removals() >> kSourceShift, 0, 0}; }
+  bool was_cleared_since(const Moment& moment, const EntryId&) override {
+    return moment.source != removals() >> kSourceShift;
+  }
   std::uint64_t removals() const override { return pack_->footer().segment_id | 1; }
   Status put_all(const Context& context, std::span<const Digest128> addresses,
                  const std::vector<RowPut>& puts, std::vector<Sequence>& sequences) override;

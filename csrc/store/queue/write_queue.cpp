@@ -24,7 +24,7 @@ WriteQueue::WriteQueue(std::uint64_t limit_bytes, std::uint64_t batch_bytes)
 
 bool WriteQueue::wait_for_room(std::uint64_t size_bytes, Clock::time_point prompt_until,
                                Clock::time_point deadline) {
-  while (prompt_size_bytes() > 0 && prompt_size_bytes() + size_bytes > prompt_bytes_ &&
+  while (size_bytes_ > 0 && size_bytes_ + size_bytes > prompt_bytes_ &&
          changed_.wait_until(mutex_, prompt_until)) {
   }
   while (size_bytes_ > 0 && size_bytes_ + size_bytes > limit_bytes_) {
@@ -76,7 +76,6 @@ std::vector<QueuedPutPtr> WriteQueue::find_all(const EntryIds& ids) {
     const auto entry = latest_.find(ids.addresses[i]);
     if (entry == latest_.end()) continue;
     const QueuedPutPtr& put = entry->second;
-    if (put->is_refuted()) continue;
     if (put->context->digest == ids.context.digest && put->key == ids.keys[i]) found[i] = put;
   }
   return found;
@@ -100,7 +99,7 @@ void WriteQueue::mark_finished(const QueuedPut& put) {
 std::vector<QueuedPutPtr> WriteQueue::remove(const Clear& clear) {
   MutexLock lock(mutex_);
   return remove_covered([&clear](const QueuedPut& put) {
-    return is_cleared_by(clear, *put.context, put.key, put.sequence, put.stored_at_us);
+    return is_cleared_by(clear, *put.context, put.key, put.begun_at, put.stored_at_us);
   });
 }
 
@@ -129,7 +128,6 @@ std::vector<QueuedPutPtr> WriteQueue::remove_covered(
   for (QueuedPutPtr& put : waiting_) {
     if (is_covered(*put)) {
       size_bytes_ -= put->size_bytes;
-      if (put->is_held_back_) held_back_bytes_ -= put->size_bytes;
       mark_finished(*put);
     } else {
       kept.push_back(std::move(put));
@@ -178,7 +176,7 @@ Status WriteQueue::wait_for(Position position, Clock::time_point deadline) {
 
 bool WriteQueue::must_write_now() const {
   return is_stopping_ || wanted_ > finished_ ||
-         prompt_size_bytes() >= std::min(kEnoughBytes, std::max(prompt_bytes_ / 4, kTellingBytes));
+         size_bytes_ >= std::min(kEnoughBytes, std::max(prompt_bytes_ / 4, kTellingBytes));
 }
 
 void WriteQueue::begin_write() {
@@ -218,15 +216,9 @@ std::vector<QueuedPutPtr> WriteQueue::take(Clock::duration gather, Clock::time_p
       std::min(batch_bytes_, std::max(prompt_bytes_ / 2, kTellingBytes));
   std::uint64_t batch_bytes = 0;
   while (!waiting_.empty()) {
-    const QueuedPut& put = *waiting_.front();
-    if (put.is_held_back_) {
-      // It is looked at again, and mostly not written: what is behind it does not wait for it.
-      put.is_held_back_ = false;
-      held_back_bytes_ -= put.size_bytes;
-    } else {
-      if (batch_bytes > 0 && batch_bytes + put.size_bytes > most_bytes) break;
-      batch_bytes += put.size_bytes;
-    }
+    const std::uint64_t next_bytes = waiting_.front()->size_bytes;
+    if (batch_bytes > 0 && batch_bytes + next_bytes > most_bytes) break;
+    batch_bytes += next_bytes;
     batch.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
@@ -260,18 +252,6 @@ void WriteQueue::finish(const std::vector<QueuedPutPtr>& batch, const Status& st
     return put->position_ <= finished_ || finished_behind_[put->position_ - finished_ - 1];
   };
   taken_.erase(std::remove_if(taken_.begin(), taken_.end(), is_finished), taken_.end());
-  changed_.notify_all();
-}
-
-void WriteQueue::hold_back(std::vector<QueuedPutPtr> batch, std::vector<QueuedPutPtr> still_taken) {
-  MutexLock lock(mutex_);
-  taken_ = std::move(still_taken);
-  for (const QueuedPutPtr& put : batch) {
-    put->is_held_back_ = true;
-    held_back_bytes_ += put->size_bytes;
-  }
-  waiting_.insert(waiting_.begin(), std::make_move_iterator(batch.begin()),
-                  std::make_move_iterator(batch.end()));
   changed_.notify_all();
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +18,6 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/confirmation.h"
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "base/result.h"
@@ -28,6 +28,8 @@
 namespace modcache::store {
 
 struct QueuedPut {
+  static constexpr Sequence kWhenPut = std::numeric_limits<Sequence>::max();
+
   std::shared_ptr<const Context> context;
   std::string key;
   Digest128 address;     // of the two
@@ -39,22 +41,19 @@ struct QueuedPut {
   Sequence sequence = 0;
   std::size_t header_size_bytes() const { return own_part.size() + header->size(); }
 
-  std::uint64_t clears = 0;      // of the control page, before the sequence was taken
+  // A clear covers the entry if it came after these: the count of clears and the last sequence when
+  // the call began, or when the entry was put.
+  std::uint64_t clears = 0;
+  Sequence begun_at = kWhenPut;
   std::uint64_t size_bytes = 0;  // what it will take on disk
   bool replaces = false;
   bool may_evict = false;  // others may leave for it
-  // Null: none is needed. The evidence is null only where it is settled.
-  ConfirmationPtr confirmation;
-  EvidencePtr evidence;
-
-  bool is_refuted() const { return confirmation != nullptr && confirmation->is_refuted(); }
 
  private:
   friend class WriteQueue;
   // The queue's own, under its lock.
   mutable std::uint64_t position_ = 0;
   mutable bool is_removed_ = false;
-  mutable bool is_held_back_ = false;
 };
 using QueuedPutPtr = std::shared_ptr<const QueuedPut>;
 
@@ -73,7 +72,7 @@ class WriteQueue {
   // position is that of the last of them.
   Result<Position> push_all(const std::vector<QueuedPutPtr>& puts, Clock::time_point deadline,
                             std::size_t& pushed);
-  // The latest put of each id that waits, or null for one that has none or a refuted one; empty
+  // The latest put of each id that waits, or null for one that has none; empty
   // when nothing waits at all, which takes no lock.
   std::vector<QueuedPutPtr> find_all(const EntryIds& ids);
   // Takes out what `clear` covers; of it, what is being written is no longer found, and
@@ -102,9 +101,6 @@ class WriteQueue {
   void begin_write();
   // Puts the batch back to the front, to be taken again.
   void put_back(std::vector<QueuedPutPtr> batch);
-  // The same for those that wait for their confirmation; `still_taken` was taken with them, and is
-  // written. No caller is held back for them, since the disk is not what they wait for.
-  void hold_back(std::vector<QueuedPutPtr> batch, std::vector<QueuedPutPtr> still_taken);
   // From now on take() does not wait, and gives an empty batch when nothing is queued.
   void stop();
   bool is_stopping();
@@ -127,10 +123,6 @@ class WriteQueue {
   void forget(const QueuedPutPtr& put) MODCACHE_REQUIRES(mutex_);
   void mark_finished(const QueuedPut& put) MODCACHE_REQUIRES(mutex_);
   bool must_write_now() const MODCACHE_REQUIRES(mutex_);
-  // The size of the puts that are to be written as soon as the disk can.
-  std::uint64_t prompt_size_bytes() const MODCACHE_REQUIRES(mutex_) {
-    return size_bytes_ - held_back_bytes_;
-  }
 
   const std::uint64_t limit_bytes_;
   const std::uint64_t batch_bytes_;
@@ -142,7 +134,6 @@ class WriteQueue {
   std::unordered_map<Digest128, QueuedPutPtr, Digest128Hash> latest_ MODCACHE_GUARDED_BY(mutex_);
   std::atomic<bool> has_any_{false};  // whether latest_ has
   std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
-  std::uint64_t held_back_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;  // part of size_bytes_
   // The size that the disk writes within kMostAge. Little is known before the first writes.
   std::uint64_t prompt_bytes_ MODCACHE_GUARDED_BY(mutex_) = 16 << 20;
   std::optional<Clock::time_point> write_began_ MODCACHE_GUARDED_BY(mutex_);

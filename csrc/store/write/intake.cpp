@@ -122,9 +122,9 @@ Intake::QueuedPuts Intake::within_budget(const Context& context,
     queued->size_bytes = size_bytes;
     queued->replaces = put.replaces;
     queued->may_evict = room == Admission::Room::kOfOthers;
-    if (put.confirmation != nullptr) {
-      queued->confirmation = put.confirmation;
-      queued->evidence = put.confirmation->evidence();
+    if (put.since != nullptr) {
+      queued->clears = put.since->clears;
+      queued->begun_at = put.since->sequence;
     }
     kept.push_back(std::move(queued));
     kept_rows.push_back(i);
@@ -145,8 +145,10 @@ Status Intake::number(const Context& context, const QueuedPuts& puts) {
   for (const auto& put : puts) {
     put->context = shared;
     if (put->stored_at_us == 0) put->stored_at_us = stored_at_us;
-    put->clears = clears;
     put->sequence = sequence++;
+    if (put->begun_at != QueuedPut::kWhenPut) continue;
+    put->clears = clears;
+    put->begun_at = put->sequence;
   }
   return Status::ok();
 }

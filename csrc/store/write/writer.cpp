@@ -17,9 +17,6 @@ namespace {
 // Together with the time of a commit this keeps the promise of 100 ms.
 constexpr std::chrono::milliseconds kGather{20};
 constexpr std::chrono::milliseconds kIdleCheck{250};
-// The time between two looks at puts that wait for their confirmation, and how much may wait.
-constexpr std::chrono::milliseconds kLook{5};
-constexpr std::uint64_t kMostWaitingBytes = 16 << 20;
 constexpr int kMostAttempts = 5;
 // A batch waits this long for others to leave for it.
 constexpr std::chrono::seconds kMakingRoom{1};
@@ -53,6 +50,7 @@ NewRow row_of(const QueuedPut& put, const RecordPlace& place) {
       put.payload.size_bytes, put.sequence, put.run_us};
   row.stored_at_us = put.stored_at_us;
   row.replaces = put.replaces;
+  row.begun_at = put.begun_at;
   return row;
 }
 
@@ -75,10 +73,8 @@ void Writer::write_until_stopped() {
     attached_.forget_retired();
     leave_segment_if_asked();
     remover_.remove_noted();
-    const bool is_late = settle(batch);
     const bool has_batch = !batch.empty();
     if (has_batch) write(std::move(batch));
-    if (is_late && !has_batch) std::this_thread::sleep_for(kLook);
     if (!queue_.is_stopping()) mirror_.build_part();
     if (has_batch) continue;
     if (queue_.is_stopping()) return;
@@ -90,39 +86,6 @@ void Writer::write_until_stopped() {
 void Writer::leave_segment_if_asked() {
   const std::uint64_t requests = attached_.control().leave_requests();
   if (std::exchange(seen_leave_requests_, requests) != requests) committer_.leave_segment();
-}
-
-// Leaves in the batch the puts that are for good. Those that wait for their confirmation go back to
-// the queue, and those that are refuted are forgotten. Returns whether any went back.
-bool Writer::settle(std::vector<QueuedPutPtr>& batch) {
-  std::vector<QueuedPutPtr> confirmed;
-  std::vector<QueuedPutPtr> waiting;
-  std::vector<QueuedPutPtr> refuted;
-  std::uint64_t waiting_bytes = 0;
-  const auto must_settle = [&] {
-    return queue_.is_stopping() || queue_.is_waited_for() || waiting_bytes > kMostWaitingBytes;
-  };
-  for (QueuedPutPtr& put : batch) {
-    if (put->confirmation == nullptr || put->confirmation->is_confirmed()) {
-      confirmed.push_back(std::move(put));
-    } else if (put->evidence == nullptr || put->is_refuted()) {
-      refuted.push_back(std::move(put));
-    } else if (!must_settle() && !put->evidence->is_due()) {
-      waiting_bytes += put->size_bytes;
-      waiting.push_back(std::move(put));
-    } else {
-      const bool is_confirmed = put->confirmation->settle(*put->evidence);
-      (is_confirmed ? confirmed : refuted).push_back(std::move(put));
-    }
-  }
-  if (!refuted.empty()) {
-    remover_.remove(refuted);
-    queue_.finish(refuted, Status::ok());
-  }
-  batch = std::move(confirmed);
-  if (waiting.empty()) return false;
-  queue_.hold_back(std::move(waiting), batch);
-  return true;
 }
 
 void Writer::write(std::vector<QueuedPutPtr> batch) {
@@ -173,10 +136,22 @@ void Writer::refuse_beyond_budget(std::vector<QueuedPutPtr>& batch) {
   queue_.finish(refused, Status::ok());
 }
 
+// Returns whether a clear came between the beginning of the put's call and the put. The record of
+// such a put has a greater sequence than the clear, so a rebuilt index would have it again.
+bool Writer::was_cleared(const QueuedPut& put) {
+  ControlPage& control = attached_.control();
+  if (put.begun_at == put.sequence || put.clears == control.clears()) return false;
+  const auto is_cleared = attached_.writer().is_cleared(*put.context, put.key, put.begun_at);
+  if (is_cleared.is_ok() && !is_cleared.value()) return false;
+  control.raise_superseded(put.sequence);
+  return true;
+}
+
 Status Writer::append_and_commit(const std::vector<QueuedPutPtr>& batch) {
   MutexLock lock(committer_.mutex());
   // Removals hold this lock too, so none comes in between.
-  const std::vector<QueuedPutPtr> wanted = queue_.without_removed(batch);
+  std::vector<QueuedPutPtr> wanted = queue_.without_removed(batch);
+  std::erase_if(wanted, [this](const QueuedPutPtr& put) { return was_cleared(*put); });
   if (wanted.empty()) return Status::ok();
   std::vector<NewRecord> records;
   records.reserve(wanted.size());

@@ -49,10 +49,10 @@ class Writer {
 
   void write_until_stopped();
   void leave_segment_if_asked();
-  bool settle(std::vector<QueuedPutPtr>& batch);
   void write(std::vector<QueuedPutPtr> batch);
   void refuse_beyond_budget(std::vector<QueuedPutPtr>& batch);
   Status append_and_commit(const std::vector<QueuedPutPtr>& batch);
+  bool was_cleared(const QueuedPut& put);
   Status commit_rows(const std::vector<QueuedPutPtr>& batch, const std::vector<RecordPlace>& places)
       MODCACHE_REQUIRES(committer_.mutex());
 

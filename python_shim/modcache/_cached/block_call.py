@@ -24,12 +24,14 @@ from modcache._call.arguments import Arguments, PerRow
 from modcache._call.bypass import way_of
 from modcache._call.carriers import is_array, is_image
 from modcache._call.content import content_key
+from modcache._call.evaluation import record_function
 from modcache._call.function import call_name_of
 from modcache._call.inputs import shown
-from modcache._call.key_block import Block, current, is_in_backward
+from modcache._call.key_block import Block, Keys, current, is_in_backward
 from modcache._call.registered import attributes_of, taken_apart
 from modcache._code.tokens import ATOMS
 from modcache._identity.manifest import class_name
+from modcache._identity.module_state import state_of
 from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy
 from modcache._library.mode import mode
@@ -99,42 +101,47 @@ def _looked_up(
     block = current()
     if is_in_backward() or (block is not None and block.is_suspended):
         return eager.run_plain(module, input, method)
-    if block is None or block.keys is None:
-        return eager.run_uncached(module, input, "none", method, OUTSIDE)
-    who = call_name_of(module, method)
     target = identified_as(module)
+    if block is None or block.keys is None:
+        record_function(state_of(target), target, method)  # for calls in mode `off`
+        return eager.run_uncached(module, input, "none", method, OUTSIDE)
+    if way_of(module, input)[0] or mode() == "off":
+        return _with_keys(block.keys, module, input, scope, method, rows)
+    who = call_name_of(module, method)
     group = (scope or class_name(target), bool(scope), method, block.parts)
     earlier: list[_SeenCall] = block.calls.setdefault(group, [])
-    is_looked_up = not way_of(module, input)[0] and mode() != "off"
     this = _SeenCall(target, input)
     is_known = False
     for call in earlier:
         if this.has_input_of(call):
             is_known = is_known or call.target is target
         elif (
-            is_looked_up
-            and (scope or _may_be_one(target, call.target, method))
+            (scope or _may_be_one(target, call.target, method))
             and call.is_readable
             and this.is_readable
         ):
             raise _second_call(who, block)
-    try:
-        value = lookup_or_run(module, input, block.keys, scope=scope, method=method, **rows)
-    except ValueError as error:
-        if _WRONG_COUNT in str(error):
-            error.add_note(_note(who))
-        raise
-    if is_looked_up and not is_known:
+    value = _with_keys(block.keys, module, input, scope, method, rows)
+    if not is_known:
         earlier.append(this)
     return value
 
 
-def _note(who: str) -> str:
-    return (
-        f"The keys are those of the block `with modcache.keys(...):` around the call of {who}. "
-        "Where a pipeline doubles its batch (prompt and negative prompt), cache what runs before "
-        "that, or open a block with the keys of all rows."
-    )
+def _with_keys(
+    keys: Keys, module: torch.nn.Module, input: Any, scope: str, method: str, rows: dict[str, Any]
+) -> Any:
+    """Looks up under the keys of a block, which the error of a wrong number of keys mentions."""
+    try:
+        return lookup_or_run(module, input, keys, scope=scope, method=method, **rows)
+    except ValueError as error:
+        if _WRONG_COUNT in str(error):
+            error.add_note(
+                "The keys are those of the block `with modcache.keys(...):` around the call of "
+                f"{call_name_of(module, method)}. Where a pipeline doubles its batch (prompt and "
+                "negative prompt), cache what runs before that, or open a block with the keys of "
+                "all rows."
+            )
+        raise
 
 
 def _second_call(who: str, block: Block) -> ValueError:

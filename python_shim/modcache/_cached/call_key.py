@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from modcache._call import key_block
-from modcache._call.arguments import Arguments, Bound, Parameters, PerRow
-from modcache._call.call_forms import reads_open, tells_form
+from modcache._call.arguments import Arguments, Bound, Parameters, PerRow, reads_open, tells_form
 from modcache._call.carriers import is_array
 from modcache._call.content import content_key, content_keys
 from modcache._call.keys import checked_keys, key_of_one_id
 from modcache._code.libraries import known_method
+from modcache._library.tasks import active_entries, is_among_tasks
 from modcache._library.text import is_one_key, text_of_tuple_key
 
 WHAT_KEY_IS = (
@@ -54,6 +55,7 @@ class Way(NamedTuple):
     mask: str | int | None = None
     lengths: str | int | None = None
     pad_value: float = 0.0
+    cache: Any = None  # the Cache that calls use; None: the one that is current then
 
     @property
     def rows(self) -> dict[str, Any]:
@@ -135,6 +137,18 @@ class CallKey:
                 raise TypeError(f"cached: key is {key!r}; {WHAT_KEY_IS}.")
             self._function = key
             self._choose_arguments(key)
+
+    def may_wait(self, count: int) -> bool:
+        """Whether a call with this many arguments by place needs no key in mode ``off``.
+
+        It counts as one whole call. Rows are counted, so their keys are made in each mode.
+        """
+        if is_dynamo_compiling() or count != self.parameters.least:
+            return False
+        if active_entries and is_among_tasks():
+            return False
+        is_from_content = self._makes_content is content_key
+        return is_from_content or (self.is_from_block and key_block.is_outside())
 
     def of_call(
         self,

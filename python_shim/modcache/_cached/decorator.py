@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
@@ -30,39 +30,28 @@ from modcache._cached.call_key import (
 from modcache._cached.function import cached_function
 from modcache._cached.module import cached_class, cached_instance
 from modcache._call.rows import checked_ragged
+from modcache._library.tasks import maker
 from modcache._library.text import checked_text
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
 
+class _Options(TypedDict, total=False):
+    key: Any
+    scope: str
+    freeze: bool
+    methods: Sequence[str]
+    ignore: str | Collection[str]
+    ragged: str
+    mask: str | int | None
+    lengths: str | int | None
+    pad_value: float
+
+
 @overload
-def cached(
-    target: None = None,
-    *,
-    key: Any = ...,
-    scope: str = "",
-    freeze: bool = False,
-    methods: Sequence[str] = FORWARD,
-    ignore: str | Collection[str] = (),
-    ragged: str = "error",
-    mask: str | int | None = None,
-    lengths: str | int | None = None,
-    pad_value: float = 0.0,
-) -> Callable[[_Target], _Target]: ...
+def cached(target: None = None, **options: Unpack[_Options]) -> Callable[[_Target], _Target]: ...
 @overload
-def cached(
-    target: _Target,
-    *,
-    key: Any = ...,
-    scope: str = "",
-    freeze: bool = False,
-    methods: Sequence[str] = FORWARD,
-    ignore: str | Collection[str] = (),
-    ragged: str = "error",
-    mask: str | int | None = None,
-    lengths: str | int | None = None,
-    pad_value: float = 0.0,
-) -> _Target: ...
+def cached(target: _Target, **options: Unpack[_Options]) -> _Target: ...
 def cached(
     target: Any = None,
     *,
@@ -172,6 +161,7 @@ def cached(
         checked_ragged(ragged),
         *_checked_padding(mask, lengths),
         float(pad_value),
+        maker.get(),
     )
     if target is None:
         return lambda given: _cached(given, way)

@@ -27,7 +27,8 @@ from modcache._cached.call_key import (
 )
 from modcache._call.arguments import Arguments
 from modcache._call.holder import Holder
-from modcache._code.wrapped import is_cached, mark_cached, unwrapped
+from modcache._code.wrapped import is_cached, mark_cached, unwrapped, unwrapped_method
+from modcache._library.tasks import current_owner
 from modcache._lookup.lookup import lookup_or_run
 
 
@@ -41,8 +42,8 @@ def cached_function(target: types.FunctionType, way: Way) -> types.FunctionType:
             raise TypeError(f"cached: {option} is for modules, but {name} is none.")
     owner = wrapped.__qualname__.rpartition(".")[0]
     if not owner or owner.endswith("<locals>"):
-        return finished(_Function(wrapped, way), wrapped)
-    return finished(_Method(wrapped, way, owner), wrapped)
+        return finished(_Function(wrapped, way), wrapped, way.cache)
+    return finished(_Method(wrapped, way, owner), wrapped, way.cache)
 
 
 def check_returns_at_once(function: types.FunctionType) -> None:
@@ -53,12 +54,37 @@ def check_returns_at_once(function: types.FunctionType) -> None:
         )
 
 
-def finished(called: Any, wrapped: types.FunctionType) -> types.FunctionType:
+class _InCache:
+    """Calls ``called`` while a Cache is the current one; its other attributes are those of it."""
+
+    def __init__(self, called: Any, cache: Any) -> None:
+        self._called = called
+        self._cache = cache
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if current_owner() is self._cache:
+            return self._called(args, kwargs)
+        with self._cache:
+            return self._called(args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._called, name)
+
+
+def finished(called: Any, wrapped: types.FunctionType, cache: Any) -> types.FunctionType:
     """Makes a function that looks like ``wrapped`` and passes all its arguments to ``called``.
 
     It has the globals of ``wrapped``, where torch.jit.script finds what annotations mention.
+    ``cache``: as in ``Way``.
     """
-    pattern = _pattern(called, torch.ops.cache.lookup_or_run, torch.ops.cache.lookup_or_run_any)
+    made = _made(called if cache is None else _InCache(called, cache), wrapped)
+    called.function = made
+    return made
+
+
+def _made(called: Any, wrapped: types.FunctionType) -> types.FunctionType:
+    operators = (torch.ops.cache.lookup_or_run, torch.ops.cache.lookup_or_run_any)
+    pattern = _pattern(called.__call__, *operators)  # the method: an object takes longer to call
     made = types.FunctionType(
         pattern.__code__, wrapped.__globals__, wrapped.__name__, None, pattern.__closure__
     )
@@ -82,7 +108,9 @@ def found_cached(function: Any) -> Any:
     if not is_cached(function) or not function.__closure__:
         return None
     names = function.__code__.co_freevars
-    return function.__closure__[names.index("called")].cell_contents if "called" in names else None
+    if "called" not in names:
+        return None
+    return function.__closure__[names.index("called")].cell_contents.__self__
 
 
 def call_key_of(called: Any, owner: Any) -> CallKey:
@@ -149,9 +177,7 @@ class _Method:
             return self.as_static()(args, kwargs)
         sample, key = self.key.of_call(owner, args[1:], kwargs)
         if method := self._method_of_module(owner):
-            if key is FROM_BLOCK:
-                return looked_up_in_block(owner, sample, self.scope, method, self.rows)
-            return lookup_or_run(owner, sample, key, scope=self.scope, method=method, **self.rows)
+            return looked_up_in(owner, sample, key, self.scope, self.rows, method)
         return looked_up_in(self._holder_for(owner), sample, key, self.scope, self.rows)
 
     def _method_of_module(self, owner: Any) -> str:
@@ -229,11 +255,18 @@ def name_of(function: types.FunctionType) -> str:
 
 
 def looked_up_in(
-    holder: torch.nn.Module, input: Any, key: Any, scope: str, rows: dict[str, Any]
+    module: torch.nn.Module,
+    input: Any,
+    key: Any,
+    scope: str,
+    rows: dict[str, Any],
+    method: str = "forward",
 ) -> Any:
-    """Looks up a function that a module holds. ``rows``: see ``Way.rows``."""
+    """Looks up a call of a module, or of a function that one holds. ``rows``: see ``Way.rows``."""
     if key is FROM_BLOCK:
-        return looked_up_in_block(holder, input, scope, "forward", rows)
-    if torch.compiler.is_compiling() and isinstance(input, Arguments) and input.has_rows():
-        return input.passed_to(holder)
-    return lookup_or_run(holder, input, key, scope=scope, **rows)
+        return looked_up_in_block(module, input, scope, method, rows)
+    if type(input) is Arguments and torch.compiler.is_compiling() and input.has_rows():
+        return input.passed_to(unwrapped_method(module, method) or module)
+    if not rows:
+        return lookup_or_run(module, input, key, scope=scope, method=method)
+    return lookup_or_run(module, input, key, scope=scope, method=method, **rows)

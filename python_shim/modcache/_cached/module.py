@@ -14,14 +14,11 @@ from typing import Any
 
 import torch
 
-from modcache._cached.block_call import looked_up_in_block
 from modcache._cached.call_key import (
-    FROM_BLOCK,
     MissingKeyError,
     Way,
     key_of_method,
 )
-from modcache._cached.freezing import freezing, freezing_subclasses, staying_in_evaluation
 from modcache._cached.function import (
     check_returns_at_once,
     finished,
@@ -30,22 +27,21 @@ from modcache._cached.function import (
     name_of,
 )
 from modcache._cached.script import make_scriptable
-from modcache._call.arguments import Arguments
+from modcache._call import fast_path
 from modcache._code.wrapped import (
     OWN_FORWARD,
     PROXIED,
     WRAPPED_FORWARD,
     class_behind,
     has_own_method,
+    mark_cached,
     unwrapped,
     unwrapped_in,
-    unwrapped_method,
 )
 from modcache._identity.plain import slots_of
 from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy, method_of_loaded
 from modcache._library.explicit import make_with, options_for_pickle
-from modcache._lookup.lookup import lookup_or_run
 
 
 def cached_class(cls: type[torch.nn.Module], way: Way) -> type[torch.nn.Module]:
@@ -204,7 +200,7 @@ def _members(cls: Any, way: Way) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for method in way.methods:
         wrapped = _checked_method(cls, method)
-        members[method] = finished(_Called(wrapped, way, method), wrapped)
+        members[method] = finished(_Called(wrapped, way, method), wrapped, way.cache)
         if method == "forward":
             members |= {
                 WRAPPED_FORWARD: _copied(wrapped),
@@ -260,45 +256,55 @@ class _Called:
         self.scope = way.scope
         self.rows = way.rows
         self.key, self.signature = key_of_method(wrapped, way)
+        self.function: Any = None  # that calls this: see finished()
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        module, *rest = args
+        module, method = args[0], self._method
         is_whole = self.is_whole(module)
-        # Another function may run in its place, which may tell forms of calls apart.
-        has_hooks = self._method == "forward" and bool(module._forward_pre_hooks_with_kwargs)
-        is_other = (
-            has_hooks
-            or self._method in vars(module)
-            or (is_whole and unwrapped_in(type(module), self._method) is not self._wrapped)
-        )
+        if is_whole and not kwargs and self.key.may_wait(len(args) - 1):
+            rest = args[1:]
+            hit = fast_path.fast_hit(module, rest, None, self.scope, method)  # in mode `off`
+            if hit is NotImplemented or type(hit) is fast_path.Begun:
+                return fast_path.finished(hit, module, rest, None, self.scope, method)[1]
+            if hit is not None:
+                return hit
         try:
             sample, key = self.key.of_call(
-                module, tuple(rest), kwargs, tells_form=True if is_other else None
+                module, args[1:], kwargs, tells_form=self._may_tell_form(module, is_whole)
             )
         except MissingKeyError:
             if torch.compiler.is_compiling() or not _is_in_own_method(module):
                 raise
             return self._wrapped(*args, **kwargs)
-        if isinstance(sample, Arguments) and torch.compiler.is_compiling() and sample.has_rows():
-            return sample.passed_to(unwrapped_method(module, self._method))
-        if is_whole and key is FROM_BLOCK:
-            return looked_up_in_block(module, sample, self.scope, self._method, self.rows)
         if is_whole:
-            return lookup_or_run(
-                module, sample, key, scope=self.scope, method=self._method, **self.rows
-            )
+            return looked_up_in(module, sample, key, self.scope, self.rows, method)
         # A subclass runs this as a part of its own method: another function of the same module.
         part = functools.partial(self._wrapped, module)
-        return looked_up_in(
-            holder_of(part, name_of(self._wrapped)), sample, key, self.scope, self.rows
-        )
+        holder = holder_of(part, name_of(self._wrapped))
+        return looked_up_in(holder, sample, key, self.scope, self.rows)
 
     def is_whole(self, module: Any) -> bool:
         """Whether this is what the method's name stands for in ``module``."""
         cls, method = type(module), self._method
-        if unwrapped(getattr(cls, method, None)) is not self._wrapped:
+        found = getattr(cls, method, None)
+        if found is not self.function and unwrapped(found) is not self._wrapped:
             return False
-        return method not in vars(module) or has_own_method(cls, method)
+        return method not in module.__dict__ or has_own_method(cls, method)
+
+    def _may_tell_form(self, module: Any, is_whole: bool) -> bool | None:
+        """Whether another function runs in this one's place, which may tell forms of calls apart.
+
+        None: this one runs.
+        """
+        cls, method = type(module), self._method
+        if method in module.__dict__:
+            return True
+        if method == "forward" and module._forward_pre_hooks_with_kwargs:
+            return True
+        behind = getattr(cls, PROXIED, None)
+        if not is_whole or getattr(behind, method, None) is self._wrapped:
+            return None
+        return True if unwrapped_in(cls, method) is not self._wrapped else None
 
     def looked_up_as(self, owner: Any) -> tuple[torch.nn.Module, str]:
         """Returns the module and the method that a call on ``owner`` is looked up with.
@@ -359,3 +365,64 @@ def _prepare_scriptable(self: Any) -> Any:
         raise TypeError(_REPLACED.format(type(self).__qualname__, "scripted"))
     make_scriptable(type(self))
     return self
+
+
+def staying_in_evaluation(cls: Any) -> Any:
+    """Makes a ``train`` that calls the class's own ``train`` with False while nothing is trained.
+
+    Once a parameter requires grad again, it passes the mode on.
+    """
+    own = cls.train
+
+    def train(self: Any, mode: bool = True) -> Any:
+        return own(self, mode and _has_trainable(self))
+
+    if "train" in vars(cls):  # it still counts in fingerprints
+        mark_cached(train, unwrapped(own))
+    return train
+
+
+def _has_trainable(module: torch.nn.Module) -> bool:
+    if isinstance(module, Lazy):
+        return module._source.requires_grad()
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
+_freezing_inits: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def freezing(cls: Any) -> Any:
+    """Makes an ``__init__`` for the class that freezes the object when it is done.
+
+    If a subclass has such an ``__init__`` too, only the outermost one freezes, and so it also
+    freezes what the subclass has added.
+    """
+    own = cls.__init__
+
+    @functools.wraps(own)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        own(self, *args, **kwargs)
+        outermost = type(self).__init__
+        if outermost is made or outermost not in _freezing_inits:
+            self.requires_grad_(False).eval()
+
+    if "__init__" in vars(cls):  # it still counts in fingerprints
+        mark_cached(made, unwrapped(own))
+    _freezing_inits.add(made)
+    return made
+
+
+def freezing_subclasses(cls: Any) -> Any:
+    own = vars(cls).get("__init_subclass__")
+
+    def note_subclass(sub: Any, /, **options: Any) -> None:
+        if own is not None:
+            own.__get__(None, sub)(**options)
+        else:
+            super(cls, sub).__init_subclass__(**options)
+        if "__init__" in vars(sub):
+            sub.__init__ = freezing(sub)
+
+    if own is not None:
+        mark_cached(note_subclass, unwrapped(own.__func__))
+    return classmethod(note_subclass)

@@ -86,5 +86,5 @@ def count_refused_rows(class_name: str, method: str, rows: int, why: str) -> Non
 
 # Methods without an object, which take no tensor: that might be batched, fake or traced.
 _bypass: Any = torch.classes.cache.Run.bypass
-_bypass_rows: Any = torch.classes.cache.RowsRun.bypass
-_refuse_rows: Any = torch.classes.cache.RowsRun.refuse_rows
+_bypass_rows: Any = torch.classes.cache.Run.bypass_rows
+_refuse_rows: Any = torch.classes.cache.Run.refuse_rows

@@ -16,15 +16,16 @@ import importlib
 import json
 import numbers
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 
-from modcache._call.digests import DIGEST_BYTES, view_of_digest, view_of_digests
 from modcache._code.names import is_installed, plain_name, short_name
 from modcache._code.objects import is_a
 
+_DIGEST_BYTES = 32
+_NUMBERS = _DIGEST_BYTES // 8
 _IMAGE = "modcache:image"
 _IMAGE_INFO = (type(None), bool, int, float, str, bytes)  # what is kept of an image's ``info``
 _ORIENTATION = 0x0112  # the EXIF tag that ImageOps.exif_transpose reads
@@ -172,7 +173,7 @@ def are_images(values: Any) -> bool:
 
 def view_of_image(image: Any) -> tuple[str | torch.Tensor, ...]:
     """An image as the library gets it: its digest."""
-    return _IMAGE, *view_of_digest(_digest_of(image))
+    return _IMAGE, *(numbers[0] for numbers in _view_of_digests([_digest_of(image)]))
 
 
 def view_of_shared_image(image: Any) -> tuple[str, str]:
@@ -182,7 +183,19 @@ def view_of_shared_image(image: Any) -> tuple[str, str]:
 
 def view_of_images(images: list[Any]) -> tuple[str | torch.Tensor, ...]:
     """One image for each row, as the library gets them: their digests."""
-    return _IMAGE, *view_of_digests(map(_digest_of, images))
+    return _IMAGE, *_view_of_digests(map(_digest_of, images))
+
+
+def _view_of_digests(digests: Iterable[bytes]) -> tuple[torch.Tensor, ...]:
+    """Returns four tensors of int64, [B]: one digest for each row.
+
+    They have no dimension after the rows, so that padded rows beside them never get a digest cut.
+    """
+    joined = bytearray(b"".join(digests))
+    if not joined:
+        return tuple(torch.empty(0, dtype=torch.int64, device="cpu") for _ in range(_NUMBERS))
+    rows = torch.frombuffer(joined, dtype=torch.int64).view(-1, _NUMBERS)
+    return rows.t().contiguous().unbind()
 
 
 def _digest_of(image: Any) -> bytes:
@@ -205,7 +218,7 @@ def _digest_of(image: Any) -> bytes:
         _text_of(_exif_of(image)),
     )
     data = repr(described).encode() + b"\0" + pixels
-    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
 def _exif_of(image: Any) -> tuple[dict[int, Any], bytes] | None:
@@ -249,10 +262,10 @@ def _palette_of(image: Any) -> tuple[str, str] | None:
 def _carrier_of_image(image: Any) -> Image:
     if getattr(image, "n_frames", 1) != 1:
         raise ValueError("frames beside the current one")
-    pixels = _tensor_of(image.tobytes())
+    pixels = tensor_of_bytes(image.tobytes())
     info = [[name, _plain(part)] for name, part in image.info.items() if _is_plain(name, part)]
     text = json.dumps(info)
-    _check_exif(image, _image("L", 1, 1, None, text, _tensor_of(b"\0")))
+    _check_exif(image, _image("L", 1, 1, None, text, tensor_of_bytes(b"\0")))
     width, height = image.size
     return Image(image.mode, width, height, _palette_of(image), text, pixels)
 
@@ -351,7 +364,8 @@ def _tv_tensor(kind: str, attributes: str, data: torch.Tensor) -> Any:
 # ----- bytes
 
 
-def _tensor_of(data: bytes) -> torch.Tensor:
+def tensor_of_bytes(data: bytes) -> torch.Tensor:
+    """Returns a tensor of bytes, uint8 [size]."""
     if not data:
         return torch.empty(0, dtype=torch.uint8, device="cpu")
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)

@@ -3,116 +3,115 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from modcache._call.address import CURE, address_of, unidentified
 from modcache._call.bypass import count_bypass, count_refused_rows
-from modcache._call.evaluation import begin_evaluation, note_beginning
-from modcache._call.function import called_on, function_of
-from modcache._call.grad import grad_pattern
+from modcache._call.evaluation import begin_evaluation, record_function
+from modcache._call.facts import grad_pattern
+from modcache._call.function import CURE, address_of, called_on, function_of, unidentified
 from modcache._call.holder import Holder
 from modcache._call.inputs import Shown, shown
+from modcache._call.keys import Keys, checked_keys
 from modcache._call.padding import WHOLE_ROWS, Padding
 from modcache._call.ready_call import ReadyCall
 from modcache._call.rows import check_rows, row_count, texts_and_ids
 from modcache._call.tagged import UnknownClassError, untagged
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.manifest import class_name
-from modcache._identity.module_state import GradPattern, forget_weights_of
+from modcache._identity.module_state import forget_weights_of
 from modcache._identity.scripted import native
 from modcache._identity.wrappers import identified_as
 
-# Marks a reason for which a module cannot be identified (csrc/module/call/module_run.cpp).
+# Marks a reason for which a module cannot be identified (csrc/module/call/rules.cpp).
 UNIDENTIFIED = "unidentified: "
 # Methods without an object. Looking one up costs as much as the call, so it is done once.
 _begin: Any = torch.classes.cache.Run.begin
-_begin_rows: Any = torch.classes.cache.RowsRun.begin
+_begin_rows: Any = torch.classes.cache.Run.begin_rows
 # Answers of begin, as module::Next numbers them.
 _RETURN, _JUST_RUN = 0, 2
 
 
-def lookup_or_run(module: torch.nn.Module, input: Any, key: str, scope: str, method: str) -> Any:
-    """See ``modcache.lookup_or_run``; ``scope`` "" stands for the fingerprint."""
-    seen = shown(input)
-    if seen.refusal:
-        return run_uncached(module, input, key, method, f"its input holds {seen.refusal}")
-    return with_key(Call(module, input, scope, method), seen.value, input, key, method)
-
-
-def with_key(call: BegunCall, seen: Any, input: Any, key: str, method: str) -> Any:
-    """Looks up one key, or runs. ``seen``: the input as the library takes it."""
-    todo, value, run = _begin(
-        call.address, method, seen, key, call.pattern.module, call.watch, call.class_name
-    )
-    if todo == _RETURN:
-        return _given_back(call, False, value, input, key, method)[1]
-    if todo == _JUST_RUN:
-        return call.to_run(input).run(input)
-    with _abandoned_on_error(run):
-        return call.to_run(input, run).run_observed(input, run)
-
-
-def lookup_or_run_rows(
+def lookup_or_run(
     module: torch.nn.Module,
     input: Any,
-    keys: list[str] | torch.Tensor,
+    keys: str | list[str] | torch.Tensor,
     scope: str,
     method: str,
     padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
-    """Looks up one key per row, or runs: the batch; or True, and rows that do not fit together."""
+    """See ``modcache.lookup_or_run``; ``scope`` "" stands for the fingerprint.
+
+    Returns False and the value; or True, and a list of rows that do not fit together.
+    """
     seen = shown(input, row_count(keys), padding.padded_to())
     if seen.refusal:
         why = f"its input holds {seen.refusal}"
         return False, run_uncached(module, input, keys, method, why)
-    return with_rows(Call(module, input, scope, method), seen, input, keys, method, padding)
+    return looked_up(Call(module, input, scope, method), seen, input, keys, method, padding)
 
 
-def with_rows(
-    call: BegunCall,
+def looked_up(
+    call: Any,
     seen: Shown,
-    input: Any,
-    keys: list[str] | torch.Tensor,
-    method: str,
-    padding: Padding = WHOLE_ROWS,
-) -> tuple[bool, Any]:
-    """Looks up one key per row, or runs. ``seen``: the input as the library takes it."""
-    todo, found, run = _begin_rows(
-        call.address, method, seen.value, *texts_and_ids(keys), call.pattern.module, call.watch,
-        call.class_name, *padding, seen.runs_whole, seen.has_unseen_rows,
-    )  # fmt: skip
-    if todo == _JUST_RUN:
-        return False, call.to_run(input).run(input)
-    if todo != _RETURN:
-        with _abandoned_on_error(run):
-            ready = call.to_run(input, run)
-            output, found = ready.run_rows(input, len(keys), run, found, padding)
-            if found is None:
-                return False, output
-    is_apart, value = found
-    return _given_back(call, is_apart, value, input, keys, method)
-
-
-def _given_back(
-    call: BegunCall,
-    is_apart: bool,
-    value: Any,
     input: Any,
     keys: str | list[str] | torch.Tensor,
     method: str,
+    padding: Padding,
 ) -> tuple[bool, Any]:
-    """Rebuilds what was found. Loading a lazy module may bring the classes of values along."""
+    """Looks up one key, or one per row, or runs.
+
+    ``call``: a Call, or one of a lazy module, which has the same ``address``, ``pattern``,
+    ``watch``, ``class_name``, ``load`` and ``to_run``. ``seen``: the input as the library takes it.
+    """
+    if isinstance(keys, str):
+        todo, found, run = _begin(
+            call.address, method, seen.value, keys, call.pattern.module, call.watch,
+            call.class_name,
+        )  # fmt: skip
+    else:
+        todo, found, run = _begin_rows(
+            call.address, method, seen.value, *texts_and_ids(keys), call.pattern.module,
+            call.watch, call.class_name, *padding, seen.runs_whole, seen.has_unseen_rows,
+        )  # fmt: skip
+    if todo == _JUST_RUN:
+        return False, call.to_run(input).run(input)
+    if todo != _RETURN:
+        try:
+            ready = call.to_run(input, run)
+            if isinstance(keys, str):
+                return False, ready.run_observed(input, run)
+            output, found = ready.run_rows(input, len(keys), run, padding)
+        except BaseException:
+            run.abandon()  # the exception may keep it alive while other threads wait for it
+            raise
+        if found is None:
+            return False, output
+    is_apart, value = (False, found) if isinstance(keys, str) else found
+    return given_back(call.load, is_apart, value, input, keys, method)
+
+
+def given_back(
+    load: Callable[[Any], torch.nn.Module],
+    is_apart: bool,
+    value: Any,
+    input: Any,
+    keys: Keys,
+    method: str,
+) -> tuple[bool, Any]:
+    """Rebuilds what was found; runs the module uncached where that is impossible.
+
+    ``load``: loads the module for an input, which may bring the classes of values along.
+    """
     for _ in range(2):
         try:
             return is_apart, [untagged(row) for row in value] if is_apart else untagged(value)
         except UnknownClassError as reason:
             why = f"it was stored, but {reason}"
-            module = call.load(input)
-    return False, run_uncached(module, input, keys, method, why)
+            module = load(input)
+    return False, run_uncached(module, input, checked_keys(keys), method, why)
 
 
 def run_uncached(
@@ -132,7 +131,7 @@ def run_uncached(
 
 
 def run_whole(
-    module: torch.nn.Module, input: Any, keys: list[str] | torch.Tensor, method: str, why: str
+    module: torch.nn.Module, input: Any, keys: str | list[str] | torch.Tensor, method: str, why: str
 ) -> Any:
     """Runs a batch that cannot be cached by row, and counts its rows."""
     count_refused_rows(class_name(module), method, len(keys), why)
@@ -142,24 +141,6 @@ def run_whole(
 def run_plain(module: torch.nn.Module, input: Any, method: str) -> Any:
     """Runs a module without the cache, as a part of another cached call, and counts nothing."""
     return called_on(function_of(module, method), input)
-
-
-class BegunCall(Protocol):
-    """A call as look-ups use it. Its module may not be loaded yet."""
-
-    address: str
-    pattern: GradPattern
-    class_name: str
-
-    @property
-    def watch(self) -> Any:
-        """The watch over the tensors in the address; None: the caller named the scope."""
-
-    def load(self, input: Any) -> torch.nn.Module:
-        """Returns the module, and loads it if it is not loaded yet."""
-
-    def to_run(self, input: Any, run: Any = None) -> Call:
-        """Returns the call, ready to run. Restarts ``run`` if it had to load the module."""
 
 
 class Call(ReadyCall):
@@ -178,7 +159,7 @@ class Call(ReadyCall):
         # With a scope and without a graph, no answer depends on the module.
         is_looked_at = not is_off and (not scope or torch.is_grad_enabled())
         if not isinstance(target, torch.jit.ScriptModule):
-            note_beginning(self.state, target, method)
+            record_function(self.state, target, method)
             if is_looked_at:
                 self._seen = self.state.recognize(target, is_named=bool(scope))
         state = None if is_off else self.state
@@ -220,13 +201,3 @@ class Call(ReadyCall):
         if self.pattern.module:
             self.state.forget_weights()  # a fused optimizer step leaves no trace but new bytes
         return self
-
-
-@contextlib.contextmanager
-def _abandoned_on_error(run: Any) -> Iterator[None]:
-    """Abandons ``run`` on an exception, which may keep it alive while other threads wait for it."""
-    try:
-        yield
-    except BaseException:
-        run.abandon()
-        raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The function that a call runs, and running it on an input."""
+"""What a call of an eager module runs, and the scope that identifies it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from modcache._call import key_block
 from modcache._call.arguments import Arguments
 from modcache._call.holder import Holder
 from modcache._code.wrapped import is_proxy_class, unwrapped_method
+from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.manifest import class_name
+from modcache._identity.module_state import SeenState, state_of
+from modcache._identity.scripted import fingerprint_of_method
 from modcache._identity.wrappers import identified_as, runnable
 
 
@@ -25,10 +28,12 @@ def call_name_of(module: torch.nn.Module, method: str) -> str:
 
 
 def function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
-    function: Any = runnable(module) if method == "forward" else getattr(module, method, None)
     target = identified_as(module)
-    if plain := unwrapped_method(target, method):
-        function = (method == "forward" and _compiled_in_place(target)) or plain
+    function: Any = unwrapped_method(target, method)
+    if function:
+        function = (method == "forward" and _compiled_in_place(target)) or function
+    else:
+        function = runnable(module) if method == "forward" else getattr(module, method, None)
     if callable(function):
         return function  # type: ignore[no-any-return]
     raise AttributeError(
@@ -69,3 +74,42 @@ def _passed_to(function: Callable[..., Any], input: Any) -> Any:
     if type(input) is Arguments:
         return input.passed_to(function)
     return function(*input) if isinstance(input, tuple) else function(input)
+
+
+CURE = "pass scope=... to name the module yourself"
+
+
+def fingerprint_of_eager(module: torch.nn.Module, method: str = "forward") -> str:
+    """Returns 32 hexadecimal digits. Raises TypeError if the module cannot be hashed."""
+    function_of(module, method)
+    try:
+        state = state_of(module)
+        seen = state.recognize(module)
+        return state.look(module).fingerprint if seen is None else state.fingerprint_of(seen)
+    except UnidentifiedError as reason:
+        raise unidentified(module, reason) from reason.__cause__
+
+
+def unidentified(module: torch.nn.Module, reason: UnidentifiedError) -> TypeError:
+    name = getattr(module, "original_name", type(module).__qualname__)
+    return TypeError(f"{name} has no fingerprint: {reason}; {CURE}.")
+
+
+def refresh_fingerprint_of_eager(module: torch.nn.Module) -> str:
+    """Returns the fingerprint after reading every byte of the module's tensors."""
+    state_of(module).forget_weights()
+    return fingerprint_of_eager(module)
+
+
+def address_of(module: torch.nn.Module, scope: str, method: str) -> tuple[str, SeenState | None]:
+    """Returns the scope of a module, and the look that found it, where one was needed.
+
+    Raises:
+        UnidentifiedError: something in it cannot be hashed.
+    """
+    if scope:
+        return scope, None
+    if isinstance(module, torch.jit.ScriptModule):
+        return fingerprint_of_method(module, method), None
+    seen = state_of(module).look(module)
+    return seen.fingerprint, seen

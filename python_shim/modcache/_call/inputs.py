@@ -35,8 +35,6 @@ from modcache._call.carriers import (
 )
 from modcache._call.content import content_key
 from modcache._call.input_classes import code_of_input_class
-from modcache._call.library_classes import is_filled_by_runs
-from modcache._call.object_state import attributes_and_slots
 from modcache._call.parts import (
     PLAIN_TENSORS,
     WHOLE,
@@ -46,7 +44,13 @@ from modcache._call.parts import (
     is_subclass,
     tensors_in,
 )
-from modcache._call.registered import attributes_of, is_registered, taken_apart
+from modcache._call.registered import (
+    attributes_and_slots,
+    attributes_of,
+    is_filled_by_runs,
+    is_registered,
+    taken_apart,
+)
 from modcache._code.names import plain_name, short_name
 from modcache._code.objects import is_a, shown_error
 from modcache._identity.kinds import UnidentifiedError

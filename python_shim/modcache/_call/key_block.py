@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from modcache._call.keys import checked_keys
+from modcache._library.compiled_part import guards
 from modcache._library.text import checked_text
 
 Keys = str | list[str] | torch.Tensor
@@ -68,8 +69,10 @@ class Block:
             self.calls.clear()  # a task that was started inside may keep the block for long
 
 
-# The innermost block of the calling task, or one that was left since.
-_of_task: ContextVar[Block | None] = ContextVar("modcache.keys", default=None)
+# The innermost block of the calling task, or one that was left since. The compiled part reads it.
+_of_task: ContextVar[Block | None] = (
+    ContextVar("modcache.keys", default=None) if guards is None else guards.block
+)
 
 
 def current() -> Block | None:
@@ -78,6 +81,11 @@ def current() -> Block | None:
     while block is not None and not block.holds():
         block = block.outer
     return block
+
+
+def is_outside() -> bool:
+    """Whether no block was entered here, and no backward pass runs in this thread."""
+    return _of_task.get() is None and not is_in_backward()
 
 
 def decides() -> bool:

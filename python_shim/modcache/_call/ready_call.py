@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-from modcache._call.address import CURE
-from modcache._call.causes import (
+from modcache._call.facts import (
+    WITHOUT_GRAD,
+    count_requiring_grad,
+    has_graph,
     is_checkpointed,
     is_in_training,
     note_copy,
@@ -18,13 +20,10 @@ from modcache._call.causes import (
     with_cure,
 )
 from modcache._call.function import called_on
-from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, has_graph
-from modcache._call.input_classes import code_of_input
 from modcache._call.padding import Padding
-from modcache._call.padding_trial import run_trials
-from modcache._call.row_check import run_checks
-from modcache._call.rows import next_rows, select_rows
+from modcache._call.rows import select_rows
 from modcache._call.tagged import tagged
+from modcache._call.trials import run_check, run_trial
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.known import Recognized
 from modcache._identity.manifest import MANIFEST_S, NOTHING_TO_SAY, Scope, class_name, note_outcome
@@ -35,9 +34,13 @@ from modcache._identity.module_state import (
     SeenState,
     change_between,
     state_of,
+    unchanging,
 )
-from modcache._identity.observed import called, unfollowed
-from modcache._identity.unchanging import unchanging
+
+# The step of a run to make now; None: there is no more.
+_next_step: Any = torch.classes.cache.Run.next_step
+# Kinds of steps, as module::Step numbers them; the third is a trial.
+_RUN, _CHECK = 0, 1
 
 
 class ReadyCall:
@@ -71,13 +74,16 @@ class ReadyCall:
         self._is_named = is_named
         self.address = address
         self.pattern = pattern
-        self.class_name = class_name(target)
         self.state = state_of(target)
         self.unidentified = ""
         self.cause: BaseException | None = None  # what an object raised while it was identified
         self._seen: Recognized | None = None
         self._before: SeenState | None = None
         self._is_recognized = False  # a snapshot identified it, without a look in full
+
+    @property
+    def class_name(self) -> str:
+        return class_name(self._target)
 
     def note_recognized(self, seen: Recognized | None) -> None:
         """Notes that a snapshot identified the module, and whether it still holds (``seen``)."""
@@ -87,32 +93,27 @@ class ReadyCall:
     def run(self, input: Any) -> Any:
         return called_on(self._function, input)
 
-    def run_rows(
-        self,
-        input: Any,
-        count: int,
-        run: Any,
-        rows: Any,
-        padding: Padding,
-    ) -> tuple[Any, Any]:
-        """Runs ``rows`` of the input, and those that the library adds meanwhile.
+    def run_rows(self, input: Any, count: int, run: Any, padding: Padding) -> tuple[Any, Any]:
+        """Makes the steps of a run of ``count`` rows.
 
-        Returns the output of all rows, and None; or the last one, and what ``run.rows()`` returns.
+        Returns the output of the last one, and what is returned in its place, as ``run.value()``
+        does; None: it is returned itself.
         """
-        while rows:
-            is_whole = len(rows) == count
-            part = input if is_whole else select_rows(input, rows, count)
-            output = self.run_observed(part, run, is_rows=True)
-            is_changed = run_checks(run, self._module, self.run, input, count)
-            if run_trials(run, self._module, self._method, self.run, input, count, padding):
-                is_changed = True
-            if is_changed:
-                self._note_outcome(run, run.outcome())
-            rows = next_rows(run)
-            is_own = not is_changed and not padding.is_padded
-            if is_whole and not rows and (is_own or run.gives_own_result()):
-                return output, None
-        return output, run.rows()
+        output = None
+        while (step := _next_step(run)) is not None:
+            kind, *asked = step
+            if kind == _RUN:
+                rows = asked[0]
+                part = input if rows is None else select_rows(input, rows, count)
+                output = self.run_observed(part, run, is_rows=True)
+                continue
+            if kind == _CHECK:
+                seen = run_check(self._module, self.run, input, count, asked)
+            else:
+                seen = run_trial(self._module, self._method, self.run, input, count, padding, asked)
+            run.finish_check(*seen)
+            self._note_outcome(run, run.outcome())
+        return output, run.value()
 
     def run_observed(self, input: Any, run: Any, *, is_rows: bool = False) -> Any:
         """Runs the module, and gives the library the result."""
@@ -153,8 +154,8 @@ class ReadyCall:
         if before is not None:
             before.note_versions()
         is_training = is_in_training(self._target, before)
-        output, unfollowed = self._run_watched(input, before)
-        because = self.unidentified or _change(self._target, self.state, before) or unfollowed
+        output = self.run(input)
+        because = self.unidentified or _change(self._target, self.state, before)
         return output, because, is_training
 
     def _run_recognized(self, input: Any) -> tuple[Any, str, bool] | None:
@@ -167,16 +168,9 @@ class ReadyCall:
         around = None if seen is None else unchanging(self.state, seen, address)
         if around is None:
             return None
-        code: Any = []
-        if self._is_named:
-            output = self.run(input)
-        else:
-            output, code = called(lambda: self.run(input))
+        output = self.run(input)
         try:
             because = with_cure(around.change_in(self._target), self._target)
-            because = because or self._unfollowed(
-                code, input, lambda: self.state.look(self._target)
-            )
         except UnidentifiedError as reason:
             because = str(reason)
         return output, because, was_in_training(around.outline)
@@ -186,22 +180,6 @@ class ReadyCall:
             return self._seen if self._is_named or self._is_recognized else None
         is_scripted = isinstance(self._target, torch.jit.ScriptModule)
         return None if is_scripted else self.state.recognize(self._target, is_named=True)
-
-    def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
-        """Returns the output, and which code ran that the look ``before`` did not find."""
-        if before is None or not before.weights:
-            return self.run(input), ""
-        output, code = called(lambda: self.run(input))
-        return output, self._unfollowed(code, input, lambda: before)
-
-    def _unfollowed(self, code: Any, input: Any, look: Callable[[], SeenState]) -> str:
-        """Names code of a run that looks at the module do not follow; "": there is none."""
-
-        def followed() -> Any:
-            return self.state.followed(self.address, look) | code_of_input(input)
-
-        reason = unfollowed(code, followed)
-        return f"{reason}; {CURE}" if reason else ""
 
     def _before_run(self) -> SeenState | None:
         """Looks at the module before the run, in full or as far as it can be seen."""

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import UserDict
+import sys
+import types
+import weakref
+from collections import OrderedDict, UserDict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -18,12 +21,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from modcache._call.carriers import is_carried
-from modcache._call.library_classes import Node, node_by_name
-from modcache._call.object_state import holds_same
 from modcache._code.names import plain_name
 from modcache._code.objects import is_a
+from modcache._code.tokens import ATOMS
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import UnidentifiedError
+from modcache._identity.plain import plain_values_in
 from modcache._identity.records import Records
 from modcache._identity.walk import walk_over
 
@@ -277,3 +280,192 @@ class _UserDictOf:
         vars(made)["data"] = dict(zip(names, parts, strict=True))
         vars(made).update(attributes)
         return made
+
+
+# The base classes that hold items. The first that fits is the one that knows their order.
+_ITEMS: dict[type, Callable[[Any], Any]] = {
+    OrderedDict: OrderedDict.items,
+    dict: dict.items,
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    deque: deque.__iter__,
+}
+_MOST_DEPTH = 64
+_slots: weakref.WeakKeyDictionary[type, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def attributes_and_slots(value: Any) -> dict[str, Any]:
+    """Returns all that an object has under names. A property or ``__getattr__`` is never called."""
+    kind = type(value)
+    slots = _slots.get(kind)
+    if slots is None:
+        slots = _slots[kind] = {
+            f"{base.__qualname__}.{name}": member
+            for base in kind.__mro__
+            for name, member in vars(base).items()
+            if type(member) is types.MemberDescriptorType
+        }
+    found = dict(getattr(value, "__dict__", ()))
+    for name, member in slots.items():
+        try:
+            found[name] = member.__get__(value)
+        except AttributeError:  # an empty slot
+            continue
+    return found
+
+
+def holds_same(one: Any, other: Any, but: frozenset[str] = frozenset(), depth: int = 0) -> bool:
+    """Whether nothing tells apart two objects, which are of one class.
+
+    Objects of classes that nothing is known of are the same only if they are one object.
+
+    Args:
+        one: an object of a class in a registry.
+        other: another one.
+        but: names of attributes that do not count.
+        depth: in how many containers both are.
+    """
+    ours, theirs = attributes_and_slots(one), attributes_and_slots(other)
+    if ours.keys() - but != theirs.keys() - but or depth > _MOST_DEPTH:
+        return False
+    if not all(is_same(ours[name], theirs[name], depth) for name in ours.keys() - but):
+        return False
+    if isinstance(one, (torch.Tensor, set, frozenset, bytearray)):
+        return False
+    items_of = next((get for base, get in _ITEMS.items() if isinstance(one, base)), None)
+    if items_of is not None:
+        return _are_same(list(items_of(one)), list(items_of(other)), depth)
+    return _are_same(plain_values_in(one), plain_values_in(other), depth)
+
+
+def is_same(one: Any, other: Any, depth: int = 0) -> bool:
+    """Whether two values, of any classes, are one object or surely equal."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in ATOMS:
+        return repr(one) == repr(other)  # tells -0.0 from 0.0
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return _is_same_tensor(one, other)
+    return kind in (dict, list, tuple) and holds_same(one, other, depth=depth + 1)
+
+
+def _is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        one.requires_grad == other.requires_grad
+        and one.dtype == other.dtype
+        and one.device == other.device
+        and torch.equal(one, other)
+    )
+
+
+def _are_same(ours: list[Any], theirs: list[Any], depth: int) -> bool:
+    return len(ours) == len(theirs) and all(
+        is_same(one, other, depth + 1) for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+class Node(NamedTuple):
+    """How values of one class are taken apart, and put together again."""
+
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]]
+    unflatten: Callable[[list[Any], Any], Any]
+
+
+def node_by_name(kind: type) -> Node | None:
+    """Returns how values of a class are taken apart; None: its name is not known."""
+    if str(kind.__module__).partition(".")[0] not in _LIBRARIES:
+        return None
+    known = _BY_NAME.get(plain_name(kind))
+    return None if known is None else known(kind)
+
+
+def is_filled_by_runs(kind: type) -> bool:
+    """Whether a run writes into arguments of this class, which a hit would not."""
+    return plain_name(kind) in _FILLED_BY_RUNS
+
+
+def _check_same(made: Any, value: Any, but: tuple[str, ...] = ()) -> None:
+    """Raises ValueError if two objects differ in an attribute that is not named in ``but``."""
+    ours, theirs = vars(made), vars(value)
+    names = ours.keys() - set(but)
+    if ours.keys() != theirs.keys() or not all(is_same(ours[n], theirs[n]) for n in names):
+        raise ValueError(f"a {plain_name(type(value))} with something of its own")
+
+
+# ----- diffusers: distributions, which compute all that they have from their parameters
+
+
+def _distribution(kind: Any) -> Node:
+    def parts_of(value: Any) -> tuple[list[Any], Any]:
+        flags = {"deterministic": True} if getattr(value, "deterministic", False) else {}
+        _check_same(kind(value.parameters, **flags), value)
+        return [value.parameters], flags
+
+    return Node(parts_of, lambda parts, flags: kind(*parts, **flags))
+
+
+# ----- transformers: caches of keys and values, as results
+
+
+def _dynamic_cache(kind: Any) -> Node:
+    layer_kind: Any = getattr(sys.modules.get(kind.__module__), "DynamicLayer", None)
+
+    def made_of(parts: list[Any], grows: bool) -> Any:
+        made = kind()
+        made.layers = []
+        for keys, values in zip(parts[::2], parts[1::2], strict=True):
+            layer = layer_kind()
+            if keys is not None:
+                layer.lazy_initialization(keys, values)
+                layer.keys, layer.values = keys, values
+            made.layers.append(layer)
+        made.layer_class_to_replicate = layer_kind if grows else None
+        return made
+
+    def parts_of(cache: Any) -> tuple[list[Any], Any]:
+        parts = [part for layer in cache.layers for part in (layer.keys, layer.values)]
+        grows = cache.layer_class_to_replicate is layer_kind
+        made = made_of(parts, grows)
+        _check_same(made, cache, ("layers",))
+        for layer, other in zip(made.layers, cache.layers, strict=True):
+            if type(other) is not layer_kind:
+                raise ValueError("a layer of another class")
+            _check_same(layer, other, ("keys", "values"))
+        return parts, grows
+
+    return Node(parts_of, made_of)
+
+
+def _encoder_decoder_cache(kind: Any) -> Node:
+    def made_of(parts: list[Any], updated: list[Any]) -> Any:
+        made = kind(*parts)
+        made.is_updated = dict(updated)
+        return made
+
+    def parts_of(cache: Any) -> tuple[list[Any], Any]:
+        parts = [cache.self_attention_cache, cache.cross_attention_cache]
+        updated = [[layer, flag] for layer, flag in cache.is_updated.items()]
+        _check_same(
+            made_of(parts, updated), cache, ("self_attention_cache", "cross_attention_cache")
+        )
+        return parts, updated
+
+    return Node(parts_of, made_of)
+
+
+_FILLED_BY_RUNS: dict[str, Callable[[Any], Node]] = {
+    "transformers.cache_utils.DynamicCache": _dynamic_cache,
+    "transformers.cache_utils.EncoderDecoderCache": _encoder_decoder_cache,
+}
+_BY_NAME: dict[str, Callable[[Any], Node]] = {
+    "diffusers.models.autoencoders.vae.DiagonalGaussianDistribution": _distribution,
+    "diffusers.models.autoencoders.vae.IdentityDistribution": _distribution,
+    "diffusers.models.autoencoders.autoencoder_oobleck.OobleckDiagonalGaussianDistribution": (
+        _distribution
+    ),
+    **_FILLED_BY_RUNS,
+}
+_LIBRARIES = frozenset(name.partition(".")[0] for name in _BY_NAME)

@@ -26,9 +26,6 @@ from modcache._library.tracing import untraced
 
 RAGGED = ("error", "list", "pad")
 
-# next_rows(run): which rows to run next. Without an object, as it is called at each run.
-next_rows: Any = torch.classes.cache.RowsRun.next_rows
-
 
 def texts_and_ids(
     keys: list[str] | torch.Tensor,

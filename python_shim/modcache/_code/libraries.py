@@ -24,8 +24,7 @@ class KnownMethod(NamedTuple):
     things by no form of a call. ``infers``: it puts its module into
     evaluation mode before it computes anything, and computes without gradients. ``settled``:
     properties of its object that keep a default when they are first read, by whatever method; a
-    module has one identity before and after that if they are read first. ``switches``: it switches
-    the mode of its module, and does nothing more where that is so already.
+    module has one identity before and after that if they are read first.
     """
 
     ignored: tuple[str, ...] = ()
@@ -37,7 +36,6 @@ class KnownMethod(NamedTuple):
     passes_on: bool = False
     infers: bool = False
     settled: tuple[str, ...] = ()
-    switches: bool = False
 
     def name_in(self, has: Callable[[str], bool], name: str) -> str:
         """Returns the name that a function has for this argument; ``has`` says which it has."""
@@ -85,9 +83,8 @@ _BATCHED = KnownMethod(
     infers=True,
     settled=("similarity_fn_name",),
 )
-_SWITCH = KnownMethod(switches=True)
 UNKNOWN = KnownMethod()
-# The keys are names of methods, some with the names of their classes.
+# The keys are names of methods.
 _KNOWN: dict[str, dict[str, KnownMethod]] = {
     "sentence_transformers": {
         "encode": _BATCHED,
@@ -96,8 +93,6 @@ _KNOWN: dict[str, dict[str, KnownMethod]] = {
         "predict": _BATCHED,
     },
     "transformers": {
-        "PreTrainedModel.eval": _SWITCH,
-        "PreTrainedModel.train": _SWITCH,
         "forward": KnownMethod(of_losses=("num_items_in_batch",)),  # which the Trainer counts
     },
 }
@@ -121,7 +116,7 @@ def known_method(function: Any) -> KnownMethod:
     methods, name = _KNOWN.get(library), str(getattr(function, "__qualname__", ""))
     if methods is None or "." not in name or not _is_all_of(library, function):
         return UNKNOWN
-    return methods.get(name) or methods.get(name.rpartition(".")[2], UNKNOWN)
+    return methods.get(name.rpartition(".")[2], UNKNOWN)
 
 
 def _is_all_of(library: str, function: Any) -> bool:

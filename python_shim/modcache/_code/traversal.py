@@ -6,19 +6,18 @@ edited after its import. It also exists without source (exec, notebooks), and it
 with comments and formatting. Another minor version of Python compiles differently, which costs a
 miss.
 
-The user's own code is followed strictly. Functions that it names are followed in turn. Names
+The user's own code is followed. Functions that it names are followed in turn. Names
 identify what torch, NumPy, tqdm and the standard library hold. Everything else (globals, attributes
 read through modules, closures, defaults, attributes of functions and classes) is a ``Read``, which
 every check compares. Code that is none of these is ``unknown``, and cannot be identified.
 
 ``Code.packaged`` notes where the code enters an installed package, and ``_installed/traversal.py``
-follows it from there. Classes and wrappers of torch and the standard library are read leniently.
+follows it from there. Classes of torch and the standard library are identified by name.
 """
 
 from __future__ import annotations
 
 import builtins
-import functools
 import types
 import weakref
 from collections.abc import Mapping
@@ -31,7 +30,6 @@ from modcache._code.names import (
     TRUSTED,
     bases_that_count,
     is_installed,
-    is_installed_file,
     is_installed_import,
     is_installed_module,
     is_packaged,
@@ -41,8 +39,7 @@ from modcache._code.names import (
     top_package,
     trusted_name,
 )
-from modcache._code.objects import attribute_of, is_a, shown_error
-from modcache._code.process_values import is_of_this_process
+from modcache._code.objects import is_a, shown_error
 from modcache._code.reads import (
     MISSING,
     Code,
@@ -74,7 +71,7 @@ def code_of_class(cls: type) -> Code:
 
 def code_of_function(function: types.FunctionType) -> Code:
     walk = _Walk()
-    walk.visit_function(function, is_strict=True)
+    walk.visit_function(function)
     return walk.finish()
 
 
@@ -92,15 +89,15 @@ class _Walk:
         self._hasher = NumberingHasher()
         self._feed, self._index_of = self._hasher.feed, self._hasher.index_of
         self._found = Code()
-        self._visited: set[tuple[int, bool]] = set()
-        self._waiting: list[tuple[types.FunctionType, bool]] = []
+        self._visited: set[int] = set()
+        self._waiting: list[types.FunctionType] = []
         self._count = 0
 
     def finish(self) -> Code:
         while self._waiting and self._count < _MOST_FUNCTIONS:
             self._count += 1
-            self._function(*self._waiting.pop())
-        if any(not is_installed(function) for function, _ in self._waiting):
+            self._function(self._waiting.pop())
+        if any(not is_installed(function) for function in self._waiting):
             self._found.unknown = f"its code is made of more than {_MOST_FUNCTIONS} functions"
         self._found.digest = self._hasher.digest()
         return self._found
@@ -111,27 +108,24 @@ class _Walk:
         if is_packaged(cls):
             self._packaged(cls)
             return
-        is_strict = not is_installed(cls)
-        for name in sorted(vars(cls)):
-            if name in CLASS_NOISE or is_left_here(vars(cls)[name]):
+        is_own = not is_installed(cls)
+        for name, member in sorted(vars(cls).items(), key=lambda item: item[0]):
+            if name in CLASS_NOISE or is_left_here(member):
                 continue
             self._feed(name)
-            if is_strict:
-                self._member(cls, (name,), vars(cls)[name])
+            if is_own:
+                self._member(cls, (name,), member)
             else:
-                self._lenient(vars(cls)[name])
+                self._member_by_name(member)
 
-    def visit_function(self, function: types.FunctionType, *, is_strict: bool) -> None:
+    def visit_function(self, function: types.FunctionType) -> None:
         function = unwrapped(function)
-        index = self._index_of(function)
-        self._feed("function", function.__qualname__, index, str(is_strict))
+        self._feed("function", function.__qualname__, self._index_of(function))
         if is_packaged(function):
             self._packaged(function)
-            return
-        key = (id(function), is_strict)
-        if key not in self._visited:
-            self._visited.add(key)
-            self._waiting.append((function, is_strict))
+        elif id(function) not in self._visited:
+            self._visited.add(id(function))
+            self._waiting.append(function)
 
     def _packaged(self, value: Any) -> None:
         """Notes that the code enters an installed package here, without following it."""
@@ -141,7 +135,7 @@ class _Walk:
     def _member(self, cls: type, path: tuple[str, ...], value: Any) -> None:
         """Reads an attribute of the user's own class. Its identity is checked with the class."""
         if is_a(value, types.FunctionType):
-            self.visit_function(value, is_strict=True)
+            self.visit_function(value)
         elif parts := parts_of_member(value):
             if is_a(value, (staticmethod, classmethod)):
                 self._feed(type(value).__name__)
@@ -156,61 +150,35 @@ class _Walk:
         self._feed("read")
         self._found.reads.append(read)
 
-    def _lenient(self, value: Any, depth: int = 0) -> None:
-        """Reads a value that the code of an installed package holds."""
-        if is_a(value, types.FunctionType):
-            self.visit_function(value, is_strict=False)
-        elif parts := parts_of_member(value):
-            for name in parts:
-                self._lenient(getattr(value, name), depth)
-        elif is_a(value, functools.partial):
-            for name in ("func", "args", "keywords"):
-                self._lenient(getattr(value, name), depth + 1)
-        elif is_a(attribute_of(value, "__wrapped__"), types.FunctionType):
-            self._lenient(value.__wrapped__, depth)
-        elif is_a(attribute_of(value, "func"), types.FunctionType):  # partialmethod
-            self._lenient(value.func, depth)
-        elif is_a(value, type):
-            self._feed("class", plain_name(value), self._index_of(value))
-        else:
-            self._lenient_value(value, depth)
+    def _member_by_name(self, value: Any) -> None:
+        """Reads a member of a class of torch or the standard library, which its name identifies.
 
-    def _lenient_value(self, value: Any, depth: int) -> None:
+        Functions that somebody put there are followed.
+        """
+        for part in parts_of_member(value):
+            self._member_by_name(getattr(value, part))
+        value = unwrapped(value)
+        while is_a(value, types.FunctionType):
+            if is_packaged(value) or not is_installed(value):
+                self.visit_function(value)
+                return
+            self.visit_code(value.__code__)
+            value = vars(value).get("__wrapped__")
         if type(value) in ATOMS:
             self._feed(*tokens_of_atom(value))
-        elif is_a(value, (tuple, list)) and depth < 8:
-            self._feed(type(value).__name__, str(len(value)))
-            for item in value:
-                self._lenient(item, depth + 1)
-        elif is_a(value, dict) and depth < 8:
-            self._feed("dict", str(len(value)))
-            for key, item in value.items():
-                self._lenient(key, depth + 1)
-                self._lenient(item, depth + 1)
-        elif callable(value):
-            self._feed("callable", plain_name(value), self._index_of(value))
-        else:
-            self._feed("other", plain_name(type(value)))
 
-    def _function(self, function: types.FunctionType, is_strict: bool) -> None:
+    def _function(self, function: types.FunctionType) -> None:
         code = function.__code__
-        self._feed("body", self._index_of(function), str(is_strict))
+        self._feed("body", self._index_of(function))
         self.visit_code(code)
-        own = not is_installed(function)
-        if own:
-            self._mention(code)
-        if own or is_strict:
-            self._held_strictly(function)
-        else:
-            self._held_leniently(function)
-        if top_package(function.__globals__.get("__name__")) in _UNFOLLOWED:
-            return
-        if own:
-            self._globals(Place(function), code)
-        else:
-            self._lenient_globals(function, code)
+        self._held(function)
+        if not is_installed(function):
+            for each in with_inner(code):
+                self._found.names.update(dict.fromkeys(each.co_names))
+            if top_package(function.__globals__.get("__name__")) not in _UNFOLLOWED:
+                self._globals(Place(function), code)
 
-    def _held_strictly(self, function: types.FunctionType) -> None:
+    def _held(self, function: types.FunctionType) -> None:
         self._found.hold_function(function)
         for name in ("__defaults__", "__kwdefaults__", "__dict__"):
             if getattr(function, name):
@@ -220,25 +188,6 @@ class _Walk:
             if name != "__class__":  # only super() reads it
                 self._feed("cell", name)
                 self._read(read_of_cell(function, index))
-
-    def _held_leniently(self, function: types.FunctionType) -> None:
-        for name, default in sorted((function.__kwdefaults__ or {}).items()):
-            self._feed(name)
-            self._lenient(default)
-        self._lenient(function.__defaults__)
-        for name, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
-            if name == "__class__":
-                continue
-            self._feed("cell", name)
-            try:
-                self._lenient(cell.cell_contents)
-            except ValueError:  # not filled yet
-                self._feed(MISSING)
-        wrapped = getattr(function, "__wrapped__", None)
-        if is_a(wrapped, types.FunctionType):
-            self.visit_function(wrapped, is_strict=False)
 
     def visit_code(self, code: types.CodeType) -> None:
         self._feed("code", code.co_code, code.co_exceptiontable)
@@ -253,10 +202,6 @@ class _Walk:
             self._found.mentions_backend = True
         for constant in code.co_consts:
             self._constant(constant)
-
-    def _mention(self, code: types.CodeType) -> None:
-        for each in with_inner(code):
-            self._found.names.update(dict.fromkeys(each.co_names))
 
     def _constant(self, constant: object) -> None:
         if is_a(constant, types.CodeType):
@@ -325,7 +270,7 @@ class _Walk:
         elif known := trusted_name(value):
             self._feed("trusted", known)
         elif is_a(value, types.FunctionType):
-            self.visit_function(value, is_strict=True)
+            self.visit_function(value)
         else:
             self._read(read_of_global(place, name))
             return
@@ -341,50 +286,6 @@ class _Walk:
         else:
             what = f"reads {attributes[0]} from" if attributes else "uses as a value"
             self._unknown(f"its code {what} the module {module.__name__}")
-
-    def _lenient_globals(self, function: types.FunctionType, code: types.CodeType) -> None:
-        names = names_in(code)
-        for name in dict.fromkeys(chain[0] for chain in names.globals):
-            if name in function.__globals__:
-                self._lenient_global(function, Place(function), name, names.attributes)
-        for constant in code.co_consts:
-            if is_a(constant, types.CodeType):
-                self._lenient_globals(function, constant)
-
-    def _lenient_global(
-        self,
-        function: types.FunctionType,
-        place: Place,
-        name: str,
-        attributes: Mapping[str, None],
-    ) -> None:
-        value = place.names()[name]
-        if is_a(value, types.ModuleType):
-            if self._is_followed(function, value.__name__, attribute_of(value, "__file__")):
-                for attribute in attributes:
-                    if is_a(vars(value).get(attribute), (types.FunctionType, type)):
-                        self._lenient_global(function, Place(value), attribute, {})
-            return
-        self._feed("global", name)
-        if is_a(value, types.FunctionType):
-            file = value.__code__.co_filename
-            if self._is_followed(function, value.__module__, file):
-                self._found.hold(place, name, value)
-                self.visit_function(value, is_strict=False)
-            else:
-                self._feed("named", plain_name(value), self._index_of(value))
-            return
-        module = str(place.names().get("__name__"))
-        if type(value) not in (str, bytes, int, float) or not is_of_this_process(module, name):
-            self._lenient(value)
-
-    def _is_followed(self, function: types.FunctionType, module: object, file: str | None) -> bool:
-        package = top_package(module)
-        if package in _UNFOLLOWED:
-            return False
-        if package == top_package(function.__globals__.get("__name__")):
-            return True
-        return file is not None and not is_installed_file(file)
 
 
 def _bytes_of(atom: object) -> bytes:

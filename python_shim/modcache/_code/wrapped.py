@@ -30,8 +30,8 @@ PROXIED = "_modcache_proxied"
 OWN_FORWARD = "_modcache_own_forward"
 
 
-# The modules of this package whose functions become members of classes.
-_ADDING = ("modcache._cached.module", "modcache._cached.freezing")
+# The module of this package whose functions become members of classes.
+_ADDING = "modcache._cached.module"
 
 
 def mark_cached(function: Any, wrapped: Any) -> None:
@@ -117,5 +117,5 @@ def is_left_here(member: object) -> bool:
     return (
         type(member) is types.FunctionType
         and not is_cached(member)
-        and (member.__name__ == WRAPPED_FORWARD or member.__globals__.get("__name__") in _ADDING)
+        and (member.__name__ == WRAPPED_FORWARD or member.__globals__.get("__name__") == _ADDING)
     )

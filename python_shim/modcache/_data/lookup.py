@@ -1,25 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks samples up by name, all in one call, and makes the missing ones one by one."""
+"""Looks samples up by name, all in one call, and makes the missing ones one by one.
+
+While a sample is made, the states of the global random generators of torch, NumPy and Python are
+made from its name alone. Afterwards they are restored, so that the next draw gives the same whether
+samples were cached or not.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import hashlib
+import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from modcache._call.tagged import UnknownClassError
-from modcache._data.random import random_states_kept, seed_generators
 from modcache._data.scope import SampleMaker, StreamMaker
 from modcache._data.values import packed, unpacked
+from modcache._feed.batches_ahead import caller_paused
 from modcache._identity.kinds import UnidentifiedError
 from modcache._library.explicit import adopt_pickled, options_for_pickle
-from modcache._library.mode import obeying_tasks
+from modcache._library.global_random import global_states_kept, numpy_random, torch_generators
+from modcache._library.tasks import obeying_tasks
 from modcache._library.text import checked_text, key_text
 from modcache._library.workers import prepare_dataset_worker
 
@@ -121,7 +128,7 @@ class SampleCache:
             first.setdefault(name.entry_key(self._seed), i)
         keys = list(first)
         scope = self.scope()
-        is_off, missing, found = _look_up(scope, self._owner, keys)
+        is_off, missing, found, begun = _look_up(scope, self._owner, keys)
         samples: dict[str, Any] = {}
         missing = set(missing)
         for place, key in enumerate(keys):
@@ -132,7 +139,7 @@ class SampleCache:
                     missing.add(place)
         if missing:
             wanted = {keys[place]: first[keys[place]] for place in sorted(missing)}
-            self._make(wanted, make, samples, "" if is_off else scope)
+            self._make(wanted, make, samples, "" if is_off else scope, begun)
         return self._in_order(names, first, samples)
 
     def _make(
@@ -141,13 +148,14 @@ class SampleCache:
         make: Callable[[int], Any],
         samples: dict[str, Any],
         scope: str,
+        begun: Any,
     ) -> None:
         """Makes the wanted samples, and keeps them under ``scope``; "": does not keep them."""
         kept: list[tuple[str, Any, int]] = []
-        with random_states_kept():
+        with _random_states_kept():
             try:
                 for key, i in wanted.items():
-                    seed_generators(key)
+                    _seed_generators(key)
                     started_ns = time.perf_counter_ns()
                     sample = make(i)
                     run_us = (time.perf_counter_ns() - started_ns) // 1000
@@ -159,7 +167,7 @@ class SampleCache:
             finally:
                 if kept:
                     keys, values, times = zip(*kept, strict=True)
-                    _keep(scope, self._owner, list(keys), values, list(times))
+                    _keep(begun, scope, self._owner, list(keys), values, list(times))
                 if self._maker is not None:
                     self._maker.note_run()
 
@@ -226,3 +234,25 @@ def _checked_scope(scope: object, owner: str) -> str:
             f"{owner}: scope is an empty str; leave it out to have one made from the code"
         )
     return text
+
+
+@contextlib.contextmanager
+def _random_states_kept() -> Iterator[None]:
+    """Restores the states at the end, whatever was drawn or seeded inside.
+
+    In the thread of a Prefetcher, it waits until the caller's thread draws nothing.
+    """
+    with caller_paused(), global_states_kept():
+        yield
+
+
+def _seed_generators(name: str) -> None:
+    """Puts the generators into the state that belongs to ``name``, the same in every process."""
+    digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
+    number = int.from_bytes(digest[:8], "little") >> 1  # torch's seeds are signed
+    for generator in torch_generators():
+        generator.manual_seed(number)
+    random.seed(digest)
+    numpy = numpy_random()
+    if numpy is not None:
+        numpy.seed([int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4)])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from modcache._call.carriers import bytes_of, carrier_of, is_array
+from modcache._call.carriers import bytes_of, carrier_of, is_array, tensor_of_bytes
 from modcache._call.registered import is_registered, taken_apart
 from modcache._call.tagged import tagged, untagged
 from modcache._code.names import plain_name, short_name
@@ -78,7 +78,7 @@ def _with_tensors(value: Any, place: str) -> Any:
     if kind in _PLAIN or kind is int or kind is str:
         return _checked_plain(value, place)
     if kind is bytes:
-        return Bytes(_tensor_of(value))
+        return Bytes(tensor_of_bytes(value))
     if kind is list or kind is tuple:
         return kind([_with_tensors(item, f"{place}[{i}]") for i, item in enumerate(value)])
     if kind is dict:
@@ -100,12 +100,6 @@ def _with_tensors(value: Any, place: str) -> Any:
 
 def _quoted(key: Any) -> str:
     return f'"{key}"' if type(key) is str else repr(key)
-
-
-def _tensor_of(data: bytes) -> torch.Tensor:
-    if not data:
-        return torch.empty(0, dtype=torch.uint8, device="cpu")
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _refusal(place: str, what: str, cure: str) -> TypeError:
@@ -198,7 +192,7 @@ def _packed_array(value: Any, place: str) -> Array:
     if dtype.isnative and dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.char not in "gG":
         return Array(text, None, is_scalar, torch.from_numpy(array))
     shape = ",".join(map(str, array.shape))
-    return Array(text, shape, is_scalar, _tensor_of(array.tobytes()))
+    return Array(text, shape, is_scalar, tensor_of_bytes(array.tobytes()))
 
 
 def _text_of_dtype(dtype: Any) -> str | None:

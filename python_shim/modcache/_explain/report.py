@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from modcache._cached.function import found_cached
-from modcache._call.address import address_of
 from modcache._call.bypass import way_of
-from modcache._call.grad import count_requiring_grad, grad_pattern
+from modcache._call.facts import count_requiring_grad, grad_pattern
+from modcache._call.function import address_of, function_of
 from modcache._call.inputs import shown
 from modcache._call.key_block import keys_of_block
 from modcache._call.keys import Keys, checked_keys
@@ -34,8 +34,9 @@ from modcache._identity.module_state import Refusal, SeenState, state_of
 from modcache._identity.scripted import native
 from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy
-from modcache._library.mode import obeying_tasks, where_set
+from modcache._library.mode import where_set
 from modcache._library.stats import shown_bytes, shown_time
+from modcache._library.tasks import obeying_tasks
 from modcache._library.text import checked_text
 from modcache._lookup.lookup import _check_module
 
@@ -96,11 +97,8 @@ def explain(
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
     target = identified_as(module)
-    if not isinstance(target, Lazy) and not callable(getattr(target, method, None)):
-        raise AttributeError(
-            f"method={method!r}: {class_name(target)} has no such method. "
-            'Name one of its methods; the default is "forward".'
-        )
+    if not isinstance(target, Lazy):
+        function_of(target, method)
     pad_value, sample = 0.0, input
     if (found := found_cached(getattr(type(target), method, None))) is not None:
         scope = scope or found.scope

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from modcache._call import address
+from modcache._call.function import fingerprint_of_eager
 from modcache._call.padding import argument_of, check_pad_value
 from modcache._export.scope import Path, UncachedCallError, tensor_at, with_real_tensors
 from modcache._identity.wrappers import identified_as
@@ -123,7 +123,7 @@ def scopes_of(evidence: Evidence) -> list[str]:
     if evidence.kind == "n":
         return [evidence.scope]
     real = with_real_tensors(evidence.module)
-    return [evidence.scope, address.fingerprint(identified_as(real), evidence.method)]
+    return [evidence.scope, fingerprint_of_eager(identified_as(real), evidence.method)]
 
 
 def _longest(tensors: list[torch.Tensor]) -> int | torch.SymInt:

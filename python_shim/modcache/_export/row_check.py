@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 
-from modcache._call.kept_attributes import KeptAttributes
 from modcache._call.tagged import tagged
+from modcache._call.trials import unnoticed
 from modcache._export.scope import UncachedCallError
-from modcache._library.global_random import global_states_kept
-from modcache._library.mode import mode
 
 # The field of a recorded call whose rows are proven (module/exported/exported.h).
 PROVEN = "rows"
@@ -60,14 +58,10 @@ def rows_field(
             return PROVEN
     try:
         module = real_module()
-        kept = KeptAttributes(module)
-        try:
-            made = [made_like(tensor) for tensor in tensors]
-            with global_states_kept(), mode("off"):
-                both = call(module, [tensor.clone() for tensor in made])
-                alone = call(module, [tensor[1:] for tensor in made])
-        finally:
-            kept.restore()
+        made = [made_like(tensor) for tensor in tensors]
+        with unnoticed(module):
+            both = call(module, [tensor.clone() for tensor in made])
+            alone = call(module, [tensor[1:] for tensor in made])
         if not all(map(_has_numbers, _tensors_in(both))):
             return ""
         is_proven, why_not = torch.classes.cache.Recording.judge_rows(

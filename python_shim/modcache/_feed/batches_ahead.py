@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import threading
 from collections import deque
@@ -13,8 +14,9 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from modcache._feed.caller_state import CallerState
 from modcache._feed.side_stream import SideStream, tensors_in
+from modcache._library.mode import mode_of_context
+from modcache._library.tasks import current_owner
 
 _T = TypeVar("_T")
 
@@ -141,13 +143,13 @@ class BatchesAhead(Generic[_T]):
     def _start(self) -> None:
         self._outer = getattr(_this_thread, "works_for", None)
         kinds = ("cpu",) if self._stream is None else ("cpu", self._stream.device.type)
-        state = CallerState(kinds)
+        state = _CallerState(kinds)
         self._thread = threading.Thread(
             target=self._run, args=(state,), name="modcache-prefetcher", daemon=True
         )
         self._thread.start()
 
-    def _run(self, state: CallerState) -> None:
+    def _run(self, state: _CallerState) -> None:
         try:
             state.run(self._work)
         except BaseException as error:  # torch refused the caller's state, and the caller waits
@@ -196,3 +198,48 @@ class BatchesAhead(Generic[_T]):
             self._stream.hand_over(made.mark, tensors)
         batch: Any = made.batch
         return batch  # type: ignore[no-any-return]
+
+
+class _CallerState:
+    """The calling thread's grad mode, inference mode, autocast, cache, mode and context variables.
+
+    Args:
+        device_types: devices whose autocast state is carried, such as ``("cpu", "cuda")``.
+    """
+
+    def __init__(self, device_types: tuple[str, ...]) -> None:
+        self._grad = torch.is_grad_enabled()
+        self._inference = torch.is_inference_mode_enabled()
+        self._autocast = [
+            (kind, torch.get_autocast_dtype(kind))
+            for kind in device_types
+            if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        ]
+        self._keeps_casts = torch.is_autocast_cache_enabled()
+        self._mode = _thread_mode()
+        self._cache = current_owner()
+        self._context = contextvars.copy_context()
+
+    def run(self, function: Callable[[], None]) -> None:
+        """Calls ``function`` in this thread with the other one's state. It may be called once."""
+        self._context.run(self._run, function)
+
+    def _run(self, function: Callable[[], None]) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(self._inference))
+            stack.enter_context(torch.set_grad_enabled(self._grad))
+            for kind, dtype in self._autocast:
+                autocast: Any = torch.autocast(kind, dtype=dtype, cache_enabled=self._keeps_casts)
+                stack.enter_context(autocast)
+            if self._cache is not None:
+                stack.enter_context(self._cache)
+            torch.ops.cache._leave_mode(self._mode)
+            function()
+
+
+def _thread_mode() -> int:
+    """Returns the number of the calling thread's own mode, without that of the process."""
+    before = int(torch.ops.cache._enter_mode(mode_of_context()))
+    mode = int(torch.ops.cache._enter_mode("on"))
+    torch.ops.cache._leave_mode(before)
+    return mode

@@ -24,8 +24,7 @@ from modcache._identity.scripted import ScriptRecord
 from modcache._installed.distributions import Distribution
 
 if TYPE_CHECKING:
-    from modcache._identity.outline import Outline
-    from modcache._identity.walk import Walk
+    from modcache._identity.walk import Outline, Walk
 
 
 @dataclass(eq=False)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from modcache._identity.outline import Outline
 from modcache._identity.records import same_objects
-from modcache._identity.walk import Walk
+from modcache._identity.walk import Outline, Walk
 
 if TYPE_CHECKING:
     from modcache._guards import Snapshot

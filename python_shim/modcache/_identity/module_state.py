@@ -13,23 +13,24 @@ import hashlib
 import os
 import threading
 import time
-import types
 import weakref
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-from modcache._identity.contents import contents_without_versions, version_of, watched_digest
+from modcache._identity.contents import (
+    contents_without_versions,
+    version_of,
+    versions_of,
+    watched_digest,
+)
 from modcache._identity.digest import difference, digest_of, name_of_tensor
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.known import Known, Recognized, Recognizer, known_of
-from modcache._identity.observed import codes_of
-from modcache._identity.records import Records, same_leaves
+from modcache._identity.records import Records, same_leaves, same_objects
 from modcache._identity.scripted import code_of_scripted
 from modcache._identity.snapshot import snapshot_of
-from modcache._identity.state_snapshot import snapshot_of_state
-from modcache._identity.state_walk import StateWalk
+from modcache._identity.state_walk import StateWalk, snapshot_of_state
 from modcache._identity.walk import Walk
 from modcache._identity.wrappers import may_be_transparent
 from modcache._library.tracing import untraced
@@ -85,10 +86,10 @@ class ModuleState:
 
     ``graph_patterns`` are those under which its last result required grad. ``known`` is replaced as
     a whole, and may be read without a lock. ``is_wrapper``: the module may be identified as the
-    module inside. ``is_plain``: a call in which nothing requires grad may be a plain hit.
-    ``functions``: by name, weak references to those of the module's class whose calls the compiled
-    part may begin (``_call/evaluation.py``); ``class_name`` is for its messages then. It reads
-    these, ``known``, ``is_plain`` and ``watch_address``.
+    module inside. ``plain_watch``: the address of ``watch``; 0 where a call in which nothing
+    requires grad may not be a plain hit. ``functions``: by the method's name, records of what runs
+    (``record_function`` in ``_call/evaluation.py``). The compiled part reads these, ``known`` and
+    ``plain_watch``, and begins runs with ``class_name`` for their messages.
     """
 
     def __init__(self, *, is_wrapper: bool = False) -> None:
@@ -97,10 +98,10 @@ class ModuleState:
         self._identified = Recognizer()
         self._named = Recognizer()  # of calls whose scope the caller named
         self.watch: Any = torch.classes.cache.Watch()
-        self.watch_address: int = self.watch.address()
+        self._watch_address: int = self.watch.address()
         self.graph_patterns: frozenset[GradPattern] = frozenset()
-        self.is_plain = not is_wrapper
-        self.functions: dict[str, weakref.ref[types.FunctionType]] = {}
+        self.plain_watch = 0 if is_wrapper else self._watch_address
+        self.functions: dict[str, tuple[Any, ...]] = {}
         self.class_name = ""
         self.refusal = NOT_REFUSED
         self.look_s = 0.0  # how long the last look in full took
@@ -111,7 +112,6 @@ class ModuleState:
         self._records = Records()
         self._leaves: list[object] = []
         self._structure = ""
-        self._followed: tuple[str, set[types.CodeType]] = ("", set())  # with its fingerprint
         self._generation = 0  # grows with each change of the structure
         self._scripted = ((-1, ""), "")  # (generation, weights), and the code found for them
 
@@ -185,17 +185,6 @@ class ModuleState:
                 return known_of([snapshot], "", walk)
         return None
 
-    def followed(self, fingerprint: str, look: Callable[[], SeenState]) -> set[types.CodeType]:
-        """Returns the code that a look at the module with this fingerprint follows.
-
-        ``look``: looks at it, if that code is not known yet.
-        """
-        known, codes = self._followed
-        if known != fingerprint:
-            codes = set(codes_of(look().walk))
-            self._followed = (fingerprint, codes)
-        return codes
-
     def fingerprint_of(self, seen: Recognized) -> str:
         """Raises UnidentifiedError: a tensor cannot be hashed."""
         known = seen.known
@@ -232,7 +221,8 @@ class ModuleState:
             self.graph_patterns |= {pattern}
         elif pattern in self.graph_patterns:
             self.graph_patterns -= {pattern}
-        self.is_plain = not self.is_wrapper and _PLAIN_PATTERNS.isdisjoint(self.graph_patterns)
+        is_plain = not self.is_wrapper and _PLAIN_PATTERNS.isdisjoint(self.graph_patterns)
+        self.plain_watch = self._watch_address if is_plain else 0
 
     def forget_weights(self) -> None:
         """Makes the next look read every byte of the tensors."""
@@ -255,6 +245,62 @@ def change_between(module: torch.nn.Module, before: SeenState, after: SeenState)
         if was != now or before.contents.get(index) != after.contents.get(index):
             return f"{name_of_tensor(module, after.walk, index)} changed"
     return f"a tensor of {type(module).__qualname__} changed"
+
+
+def unchanging(state: ModuleState, seen: Recognized, fingerprint: str) -> Unchanging | None:
+    """Returns what tells after a run whether the module changed since ``seen``.
+
+    ``fingerprint`` "": the caller named the scope. None: a look in full is needed.
+    """
+    now = state.known_for(is_named=not fingerprint)
+    if now is None or now.snapshots is not seen.known.snapshots:
+        return None
+    if fingerprint and now.fingerprint != fingerprint:
+        return None
+    if any(map(torch.Tensor.is_inference, seen.tensors)):  # they count no versions
+        return None
+    return Unchanging(state, seen, now.weights if fingerprint else "")
+
+
+class Unchanging:
+    """A module that a snapshot recognized, around one run of it. A second look in full is spared.
+
+    Its tensors have to count versions, so that a write to one of them can be named.
+    """
+
+    def __init__(self, state: ModuleState, seen: Recognized, weights: str) -> None:
+        self.outline = seen.known.outline
+        self._state = state
+        self._seen = seen
+        self._weights = weights  # "": the caller named the scope
+        self._versions = [tensor._version for tensor in seen.tensors]
+
+    def change_in(self, module: torch.nn.Module) -> str:
+        """Returns a clause that names what changed since; "" for nothing.
+
+        Raises:
+            UnidentifiedError: something in the module cannot be hashed any more.
+        """
+        now = self._seen.known.tensors()
+        if now is not None and same_objects(now, self._seen.tensors) and self._has_contents(now):
+            return ""
+        after = self._state.look(module, with_weights=bool(self._weights))
+        if clause := difference(self.outline, after.walk):
+            return clause
+        if self._weights and after.weights == self._weights:  # an equal tensor in one's place
+            return ""
+        tensors = after.walk.tensors
+        for index, (was, version) in enumerate(
+            zip(self._seen.tensors, self._versions, strict=True)
+        ):
+            if index >= len(tensors) or tensors[index] is not was or version_of(was) != version:
+                return f"{name_of_tensor(module, after.walk, index)} changed"
+        return f"a tensor of {type(module).__qualname__} changed" if self._weights else ""
+
+    def _has_contents(self, tensors: list[torch.Tensor]) -> bool:
+        if self._weights:
+            return watched_digest(self._state.watch, tensors) == self._weights
+        return versions_of(tensors) == self._versions
 
 
 def _digest_of_text(text: str) -> str:

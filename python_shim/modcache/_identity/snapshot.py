@@ -15,7 +15,7 @@ import sys
 import types
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,12 +30,20 @@ from modcache._code.names import (
     parts_of_member,
     trusted_name,
 )
-from modcache._code.operators import definition_of
+from modcache._code.operators import (
+    KERNELS,
+    Operator,
+    definition_of,
+    definitions,
+    functions_inside,
+)
+from modcache._code.operators import (
+    PARTS as PARTS_OF_OPERATOR,
+)
 from modcache._code.reads import MISSING, Code, Read
 from modcache._code.tokens import ATOMS
 from modcache._identity.contents import TENSOR_TYPES
 from modcache._identity.kinds import PARTS, array_way
-from modcache._identity.operator_guards import guards_of_definition, guards_of_operator
 from modcache._identity.packages import guard_with, package_records
 from modcache._identity.plain import (
     SCALARS,
@@ -334,7 +342,7 @@ class Builder:
         if owner is None:
             raise RefusedError("code that was freed")
         if read.kind == "operator":
-            self.guards += guards_of_operator(value)
+            self.guards += _guards_of_operator(value)
             if definition := definition_of(value.name):
                 self._definition(definition)
             return
@@ -356,7 +364,7 @@ class Builder:
 
     def _definition(self, definition: Any) -> None:
         if self._is_first_visit(definition):
-            self.guards += guards_of_definition(definition, self.expected)
+            self.guards += _guards_of_definition(definition, self.expected)
 
 
 def _identity(value: object) -> Expected:
@@ -373,6 +381,28 @@ def _is_watchable(value: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _guards_of_operator(operator: Operator) -> Iterator[_Guard]:
+    """Guards which definition has the operator's name."""
+    known = definitions().data
+    held = known.get(operator.name)
+    expected = (guards.NOTHING,) if held is None else (guards.VALUE, held)
+    yield guards.IN_ITEM, known, operator.name, expected
+
+
+def _guards_of_definition(
+    definition: Any, expected: Callable[[Any], tuple[Any, ...]]
+) -> Iterator[_Guard]:
+    """Guards what ``torch.library.custom_op`` made. ``expected`` guards a value and its parts."""
+    for part in PARTS_OF_OPERATOR:
+        yield guards.IN_ATTRIBUTE, definition, part, expected(getattr(definition, part, None))
+    kernels = getattr(definition, KERNELS)
+    items: list[tuple[Any, ...]] = []
+    for device, kernel in kernels.items():
+        items += ((guards.VALUE, device), (guards.OBJECT, kernel))
+        expected(functions_inside(kernel))
+    yield guards.IN_ATTRIBUTE, definition, KERNELS, (guards.MAPPING, dict, *items)
 
 
 _LOOKS: dict[type, Callable[[Builder, Any], None]] = {

@@ -13,7 +13,7 @@ import sys
 import types
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,8 +24,13 @@ from modcache._code.tokens import ATOMS
 from modcache._code.wrapped import unwrapped
 from modcache._identity.kinds import CALLABLE, NAMED, UnidentifiedError
 from modcache._identity.records import Records
+from modcache._identity.snapshot import Builder, Expected
 from modcache._identity.tokenizers import way_of_tokenizer
 from modcache._identity.walk import Walk, way_to_look_at
+from modcache._library.compiled_part import guards
+
+if TYPE_CHECKING:
+    from modcache._guards import Snapshot
 
 _DEEPEST = 32
 _MAX_LEAVES = 100_000
@@ -85,7 +90,7 @@ class StateWalk(Walk):
 
     def _class(self, cls: type) -> None:
         self._classes[cls] = None
-        for function in written_by(cls):
+        for function in _written_by(cls):
             self._function(function)
 
     def named_class(self, cls: type) -> None:
@@ -102,12 +107,12 @@ class StateWalk(Walk):
             self.value(held)
         for index, name in enumerate(function.__code__.co_freevars):
             if name != "__class__":
-                self._owned(function.__qualname__, name, in_cell(function, index))
+                self._owned(function.__qualname__, name, _in_cell(function, index))
         for name in sorted(scan_of(function.__code__).changed):
             self._owned("global", name, function.__globals__.get(name, MISSING))
 
 
-def written_by(cls: type) -> list[types.FunctionType]:
+def _written_by(cls: type) -> list[types.FunctionType]:
     """Returns the methods of the user's own classes in the MRO that may write outside of ``self``.
 
     These have cells, or code that writes a global.
@@ -124,7 +129,7 @@ def written_by(cls: type) -> list[types.FunctionType]:
     return found
 
 
-def in_cell(function: types.FunctionType, index: int) -> object:
+def _in_cell(function: types.FunctionType, index: int) -> object:
     try:
         return (function.__closure__ or ())[index].cell_contents
     except ValueError:  # not filled yet
@@ -151,3 +156,57 @@ def _way_to_look_at(kind: type) -> Callable[[Any, Any], None]:
     if issubclass(kind, torch.jit.ScriptFunction) or way_of_tokenizer(kind) is not None:
         return _passed_over
     return way_to_look_at(kind)
+
+
+def snapshot_of_state(
+    module: torch.nn.Module, walk: StateWalk, records: Records
+) -> Snapshot | None:
+    """Makes a snapshot of what a walk over values saw, without code, as ``snapshot_of`` does."""
+    if guards is None:
+        return None
+    builder = _StateBuilder(walk, records)
+    builder.module(module)
+    return guards.Snapshot(builder.guards, builder.order)
+
+
+class _StateBuilder(Builder):
+    """Guards the values that a ``StateWalk`` read, without code."""
+
+    def __init__(self, walk: StateWalk, records: Records) -> None:
+        super().__init__(walk, records)
+        self._passed_over = walk.passed_over
+
+    def _named_class(self, cls: type) -> None:
+        pass
+
+    def _class(self, cls: type) -> None:
+        for function in _written_by(cls):
+            self._function(function)
+
+    def _object_expected(self, value: Any, kind: type) -> Expected:
+        if kind is not types.FunctionType:
+            return super()._object_expected(value, kind)
+        self._function(value)
+        return (guards.OBJECT, value)
+
+    def _function(self, function: types.FunctionType) -> None:
+        if not self._is_first_visit(function) or is_installed(function):
+            return
+        self._add(guards.IN_FUNCTION, function)
+        for name in ("__defaults__", "__kwdefaults__"):
+            if (defaults := getattr(function, name)) is not None:
+                self._add(guards.IN_ATTRIBUTE, function, name, self.expected(defaults))
+        for index, name in enumerate(function.__code__.co_freevars):
+            if name != "__class__":
+                self._add(
+                    guards.IN_CELL,
+                    function,
+                    index,
+                    self._expected_or_nothing(_in_cell(function, index)),
+                )
+        for name in sorted(scan_of(function.__code__).changed):
+            value = function.__globals__.get(name, MISSING)
+            self._named(function, name, self._expected_or_nothing(value))
+
+    def _expected_or_nothing(self, value: object) -> Expected:
+        return (guards.NOTHING,) if value is MISSING else self.expected(value)

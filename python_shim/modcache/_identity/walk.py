@@ -45,7 +45,6 @@ from modcache._identity.kinds import (
 from modcache._identity.lenient import Lenient, OwnCodeError
 from modcache._identity.memos import way_of_memo
 from modcache._identity.operators import way_of_operator
-from modcache._identity.outline import owner_at
 from modcache._identity.packages import Entered, entered
 from modcache._identity.plain import plain_values_in, slots_of
 from modcache._identity.records import ClassName, ModuleRecord, Records
@@ -148,7 +147,7 @@ class Walk:
 
     def owner_at(self, index: int) -> tuple[str, str] | None:
         """Returns the class and attribute that the leaf at ``index`` belongs to."""
-        return owner_at(self.owners, index)
+        return _owner_at(self.owners, index)
 
     def _check_tensors(self) -> None:
         strange = set(map(type, self.tensors)) - TENSOR_TYPES
@@ -358,6 +357,32 @@ class Walk:
         for name in slots_of(kind):
             self.leaves.append(name)
             self.value(getattr(value, name, MISSING))
+
+
+def _owner_at(owners: list[tuple[int, str, str]], index: int) -> tuple[str, str] | None:
+    """Returns the class and attribute that the leaf at ``index`` belongs to."""
+    found = None
+    for start, cls, name in owners:
+        if start > index:
+            break
+        found = (cls, name)
+    return found
+
+
+class Outline:
+    """What a walk found, without anything that keeps it alive, for a later comparison."""
+
+    def __init__(self, walk: Walk) -> None:
+        self.leaves = walk.leaves
+        self._own_leaves = walk.own_leaves()
+        self._owners = walk.owners
+        self.is_in_training: bool | None = None  # any part of the module; None: not asked yet
+
+    def own_leaves(self) -> list[object]:
+        return self._own_leaves
+
+    def owner_at(self, index: int) -> tuple[str, str] | None:
+        return _owner_at(self._owners, index)
 
 
 def walk_over(

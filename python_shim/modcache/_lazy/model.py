@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from modcache._lazy.source import LazySource
+from modcache._library.tasks import maker
 from modcache._library.text import checked_text, with_article
 
 
@@ -34,6 +35,7 @@ class Lazy(torch.nn.Module):
     def __init__(self, source: LazySource) -> None:
         super().__init__()
         self._source = source
+        self._cache = maker.get()  # that its calls use; None: the one that is current then
 
     @property
     def loaded(self) -> bool:

@@ -6,18 +6,15 @@ The mode of the directory, the third level, is set from outside: ``modcache mode
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-import threading
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar, overload
 
 import torch
 
 from modcache._library.explicit import note_configured
+from modcache._library.tasks import enter, entries_of_thread, leave, obeying_tasks
 from modcache._library.text import checked_text
 
 _P = ParamSpec("_P")
@@ -85,30 +82,6 @@ def set_mode(mode: str) -> None:
     note_configured({"mode": mode})
 
 
-@dataclass(eq=False)
-class _Entry:
-    """One time that a guard was entered, until it is left."""
-
-    guard: ModeGuard
-    name: str
-
-
-class _Thread(threading.local):
-    """Entries of the calling thread's guards, in order, of all tasks."""
-
-    def __init__(self) -> None:
-        self.entries: list[_Entry] = []
-        self.is_exact = False  # whether the level is that of the task, not that of all entries
-
-
-# Entries of the calling task, including those inside which it was started.
-_of_task: ContextVar[tuple[_Entry, ...]] = ContextVar("modcache.mode", default=())
-_thread = _Thread()
-active_entries: set[_Entry] = set()
-"""Entries of all threads, until they are left. Hits check this first: without entries, a call need
-not look at its task."""
-
-
 class ModeGuard:
     """A context manager and a decorator; ``mode("off")`` returns one. See there."""
 
@@ -118,30 +91,14 @@ class ModeGuard:
         torch.ops.cache._leave_mode(torch.ops.cache._enter_mode(self._name))
 
     def __enter__(self) -> None:
-        entry = _Entry(self, self._name)
-        active_entries.add(entry)
-        _thread.entries.append(entry)
-        _of_task.set((*_entries_of_task(), entry))
-        _apply()
+        enter(self, mode=self._name)
 
     def __exit__(self, *_: object) -> None:
-        entry = self._last_entry()
-        if entry is None:
+        if not leave(self):
             raise RuntimeError(
                 f"mode({self._name!r}) is left by a thread that has not entered it; a guard holds "
                 "for one thread, so leave it in the thread that entered it"
             )
-        active_entries.discard(entry)
-        _thread.entries.remove(entry)
-        _of_task.set(_entries_of_task())
-        _apply()
-
-    def _last_entry(self) -> _Entry | None:
-        """Returns this guard's last entry on this thread; the task's own one, if it has one."""
-        own = [entry for entry in _thread.entries if entry.guard is self]
-        of_task = [entry for entry in own if entry in _of_task.get()]
-        found = of_task or own
-        return found[-1] if found else None
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         """Returns a function that makes every call inside this guard."""
@@ -158,56 +115,9 @@ class ModeGuard:
         return f"modcache.mode({self._name!r})"
 
 
-def _entries_of_task() -> tuple[_Entry, ...]:
-    return tuple(entry for entry in _of_task.get() if entry in active_entries)
-
-
-def _apply() -> None:
-    entries = _entries_of_task() if _thread.is_exact else _thread.entries
-    torch.ops.cache._follow_modes([entry.name for entry in entries])
-
-
-def is_among_tasks() -> bool:
-    """Whether the calling thread has guards that are not the calling task's, or lacks such.
-
-    A call that obeys the mode is then made inside ``as_task``. Outside of it, the thread's level is
-    that of all its guards, so that code without tasks forbids too much rather than too little.
-    """
-    if not active_entries or _thread.is_exact:
-        return False
-    entries = _thread.entries  # all of them are active
-    return list(_of_task.get()) != entries and list(_entries_of_task()) != entries
-
-
-@contextlib.contextmanager
-def as_task() -> Iterator[None]:
-    """Makes the calling thread's level that of the calling task."""
-    before = _thread.is_exact
-    _thread.is_exact = True
-    _apply()
-    try:
-        yield
-    finally:
-        _thread.is_exact = before
-        _apply()
-
-
-def obeying_tasks(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Returns a function that obeys the guards of the calling task."""
-
-    @functools.wraps(function)
-    def obeying(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if not is_among_tasks():
-            return function(*args, **kwargs)
-        with as_task():
-            return function(*args, **kwargs)
-
-    return obeying
-
-
 def modes_of_thread() -> list[str]:
     """Returns the modes of the guards that are active on the calling thread."""
-    return [entry.name for entry in _thread.entries]
+    return [entry.mode for entry in entries_of_thread() if entry.mode is not None]
 
 
 @obeying_tasks

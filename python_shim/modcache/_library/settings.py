@@ -8,16 +8,18 @@ text that the library reads.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import torch
 
 from modcache._library.explicit import note_configured
 from modcache._library.log import deliver
-from modcache._library.mode import obeying_tasks
 from modcache._library.stats import Stats
+from modcache._library.tasks import current_owner, obeying_tasks
 from modcache._library.text import TupleKey, checked_text, key_text, path_of_text, text_of_path
 
 
+@obeying_tasks
 def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
     """Sets options, for instance ``configure(dir="/data/cache", memory="2GB", strict=True)``.
 
@@ -71,15 +73,28 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
     >>> modcache.settings()["strict"]
     'false'
     """
-    texts = {
-        checked_text(name, "the option's name", '"memory"'): _as_text(name, value)
-        for name, value in options.items()
-    }
+    texts = texts_of(options)
     try:
         torch.ops.cache.configure(texts)
     except RuntimeError as error:
         raise ValueError(str(error).split("\n", 1)[0]) from None
-    note_configured(texts)
+    owner = current_owner()
+    if owner is None:
+        note_configured(texts)
+    else:
+        owner._note_configured(texts)
+
+
+def texts_of(options: Mapping[str, object]) -> dict[str, str]:
+    """Returns options as the library takes them.
+
+    Raises:
+        TypeError: a value of another type.
+    """
+    return {
+        checked_text(name, "the option's name", '"memory"'): _as_text(name, value)
+        for name, value in options.items()
+    }
 
 
 def _as_text(name: str, value: object) -> str:
@@ -101,6 +116,7 @@ def _as_text(name: str, value: object) -> str:
     )
 
 
+@obeying_tasks
 def settings() -> dict[str, str]:
     """Returns the settings in force, by option name, as text that ``configure`` takes.
 
@@ -111,6 +127,7 @@ def settings() -> dict[str, str]:
     return found
 
 
+@obeying_tasks
 def stats() -> Stats:
     """Returns the counters of this process since its start or ``reset_stats``.
 
@@ -149,6 +166,7 @@ def stats() -> Stats:
     return Stats(torch.ops.cache.stats())
 
 
+@obeying_tasks
 def metrics() -> str:
     """Returns what this process counted as the text that Prometheus reads.
 
@@ -163,11 +181,13 @@ def metrics() -> str:
     return str(torch.ops.cache.metrics())
 
 
+@obeying_tasks
 def reset_stats() -> None:
     """Sets the counters to zero, except those of entries and bytes."""
     torch.ops.cache.reset_stats()
 
 
+@obeying_tasks
 def flush() -> None:
     """Writes everything stored before this call to disk, so that it survives a power loss.
 

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 
 
@@ -14,12 +11,12 @@ def is_traced() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
-@contextlib.contextmanager
-def untraced() -> Iterator[None]:
+class untraced:  # noqa: N801  (a context manager, called like a function)
     """Has operators run without being recorded."""
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+
+    def __enter__(self) -> None:
+        self._state = torch._C._get_tracing_state()
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+
+    def __exit__(self, *_: object) -> None:
+        torch._C._set_tracing_state(self._state)  # type: ignore[attr-defined]

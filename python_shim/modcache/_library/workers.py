@@ -28,7 +28,7 @@ _inherited_modes: list[str] = []  # of the thread that started this process
 
 
 def _flush() -> None:
-    torch.ops.cache.flush()
+    torch.ops.cache._flush_all()
     deliver()
 
 

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling, is_dynamo_compiling
 
-from modcache._call import address, begun, eager
-from modcache._call.bypass import way_of
-from modcache._call.fast_path import Begun, fast_hit, held_by_library
-from modcache._call.function import call_name_of
+from modcache._call import eager
+from modcache._call.bypass import transform_in_force, way_of
+from modcache._call.fast_path import Begun, fast_hit, finished, held_by_library
+from modcache._call.function import call_name_of, fingerprint_of_eager, refresh_fingerprint_of_eager
+from modcache._call.inputs import shown
 from modcache._call.keys import Keys, checked_keys
-from modcache._call.padding import RAGGED_ROWS, Padding, padding_of, why_not_padded
+from modcache._call.padding import RAGGED_ROWS, WHOLE_ROWS, Padding, padding_of, why_not_padded
 from modcache._call.parts import has_shared
 from modcache._call.rows import (
     checked_ragged,
@@ -22,14 +25,19 @@ from modcache._call.rows import (
     why_apart,
 )
 from modcache._export.recorded import recorded
+from modcache._identity.module_state import GradPattern
 from modcache._identity.scripted import native
 from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy, to_record
-from modcache._library import mode
+from modcache._lazy.source import LazySource
+from modcache._library import tasks
+from modcache._library.tasks import active_entries
 from modcache._library.text import checked_text
-from modcache._lookup.lazy_call import lazily_looked_up
+from modcache._library.tracing import is_traced
 
 _scripted_rows: Any = torch.classes.cache.ScriptedModule.rows
+_AS_FOUND = "as found"  # `ragged` of lookup_or_run_any: a batch, or else a list of rows
+_WITHOUT_FORM = ("error", _AS_FOUND)
 
 
 def lookup_or_run(
@@ -113,35 +121,39 @@ def lookup_or_run(
     may also have one fixed text. A call whose result may not be cached is recorded as a call of the
     module alone, with a warning.
     """
-    if torch.compiler.is_compiling():
+    if not is_dynamo_compiling():
+        if active_entries and tasks.is_among_tasks():
+            with tasks.as_task():
+                return lookup_or_run(
+                    module, input, key, scope=scope, method=method, ragged=ragged, mask=mask,
+                    lengths=lengths, pad_value=pad_value,
+                )  # fmt: skip
+        if mask is None and lengths is None and ragged in _WITHOUT_FORM:
+            hit = fast_hit(module, input, key, scope, method)
+            if hit is NotImplemented or type(hit) is Begun:
+                is_apart, value = finished(hit, module, input, key, scope, method)
+                if not is_apart or ragged == _AS_FOUND:
+                    return value
+                keys: Any = checked_keys(key)
+                return eager.run_whole(module, input, keys, method, why_apart(value))
+            if hit is not None:
+                return hit
+    if is_compiling():
         return recorded(
-            lookup_or_run, to_record(module), input, key, scope, method, ragged, mask, lengths,
-            pad_value,
+            lookup_or_run, to_record(module), input, key, scope, method,
+            "error" if ragged == _AS_FOUND else ragged, mask, lengths, pad_value,
         )  # fmt: skip
-    if mode.active_entries and mode.is_among_tasks():
-        with mode.as_task():
-            return lookup_or_run(
-                module, input, key, scope=scope, method=method, ragged=ragged, mask=mask,
-                lengths=lengths, pad_value=pad_value,
-            )  # fmt: skip
-    if ragged == "error" and mask is None and lengths is None:
-        hit = fast_hit(module, input, key, scope, method)
-        if hit is NotImplemented:
-            return eager.run_plain(module, input, method)
-        if hit is not None:
-            is_begun = type(hit) is Begun
-            return begun.finished(hit, module, input, key, scope, method) if is_begun else hit
-    _check_module(module, "lookup_or_run")
+    who = "lookup_or_run_any" if ragged == _AS_FOUND else "lookup_or_run"
+    _check_module(module, who)
     keys = checked_keys(key)
-    ragged = checked_ragged(ragged)
-    if ragged != "error" and (mask is not None or lengths is not None):
+    is_ragged = ragged not in _WITHOUT_FORM
+    if is_ragged and checked_ragged(ragged) and (mask is not None or lengths is not None):
         raise ValueError("lookup_or_run: ragged is for rows without mask and lengths.")
     own_lengths = (mask, lengths, pad_value)
-    is_ragged = ragged != "error"
     is_apart, value = _looked_up(
-        module, input, keys, scope, method, "lookup_or_run", own_lengths, is_ragged=is_ragged
+        module, input, keys, scope, method, who, own_lengths, is_ragged=is_ragged
     )
-    if isinstance(keys, str):
+    if isinstance(keys, str) or ragged == _AS_FOUND:
         return value
     if is_apart and ragged == "error":
         return eager.run_whole(module, input, keys, method, why_apart(value))
@@ -164,19 +176,7 @@ def lookup_or_run_any(
     Inside ``torch.jit.script`` a call compiles into the operator ``cache::lookup_or_run_any``,
     which returns ``Any``: structured values with the type that the method declares.
     """
-    if torch.compiler.is_compiling():
-        return recorded(lookup_or_run, to_record(module), input, key, scope, method, "error")
-    if mode.active_entries and mode.is_among_tasks():
-        with mode.as_task():
-            return lookup_or_run_any(module, input, key, scope=scope, method=method)
-    hit = fast_hit(module, input, key, scope, method)
-    if hit is NotImplemented:
-        return eager.run_plain(module, input, method)
-    if hit is not None:
-        is_begun = type(hit) is Begun
-        return begun.finished(hit, module, input, key, scope, method) if is_begun else hit
-    _check_module(module, "lookup_or_run_any")
-    return _looked_up(module, input, checked_keys(key), scope, method, "lookup_or_run_any")[1]
+    return lookup_or_run(module, input, key, scope=scope, method=method, ragged=_AS_FOUND)
 
 
 def _looked_up(
@@ -208,6 +208,11 @@ def _looked_up(
             "pass one key per row."
         )
     if isinstance(module, Lazy):
+        if module._cache is not None and tasks.current_owner() is not module._cache:
+            with module._cache:
+                return _looked_up(
+                    module, input, keys, scope, method, function, own_lengths, is_ragged=is_ragged
+                )
 
         def ordinary(inner: torch.nn.Module, scope: str) -> tuple[bool, Any]:
             return _looked_up(
@@ -218,28 +223,12 @@ def _looked_up(
     why, is_operators = way_of(module, input)
     if why:
         return False, eager.run_uncached(module, input, keys, method, why)
-    if isinstance(keys, str):
-        if is_operators:
-            operator = torch.ops.cache.lookup_or_run_any
-            value = operator(native(module), input, keys, scope=scope, method=method)
-            held_by_library(module)  # so that the next call may be a plain hit
-            return False, value
-        return False, eager.lookup_or_run(module, input, keys, scope, method)
-    return _rows_looked_up(module, input, keys, scope, method, padding, is_operators)
-
-
-def _rows_looked_up(
-    module: torch.nn.Module,
-    input: Any,
-    keys: list[str] | torch.Tensor,
-    scope: str,
-    method: str,
-    padding: Padding,
-    is_operators: bool,
-) -> tuple[bool, Any]:
     if not is_operators or has_shared(input, row_count(keys)):
-        return eager.lookup_or_run_rows(module, input, keys, scope, method, padding)
-    held = held_by_library(module)
+        return eager.lookup_or_run(module, input, keys, scope, method, padding)
+    held = held_by_library(module)  # also so that the next call may be a plain hit
+    if isinstance(keys, str):
+        operator = torch.ops.cache.lookup_or_run_any
+        return False, operator(native(module), input, keys, scope=scope, method=method)
     options = (*texts_and_ids(keys), scope, method, *padding)
     return _scripted_rows(held, input, *options)  # type: ignore[no-any-return]
 
@@ -278,7 +267,7 @@ def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
     inner = identified_as(module)
     if isinstance(inner, torch.jit.ScriptModule):
         return str(torch.ops.cache.fingerprint(native(inner), method=method))
-    return address.fingerprint(inner, method)
+    return fingerprint_of_eager(inner, method)
 
 
 def refresh_fingerprint(module: torch.nn.Module) -> str:
@@ -295,7 +284,7 @@ def refresh_fingerprint(module: torch.nn.Module) -> str:
     if isinstance(inner, torch.jit.ScriptModule):
         torch.ops.cache.refresh_fingerprint(native(inner))
         return fingerprint(inner)
-    return address.refresh_fingerprint(inner)
+    return refresh_fingerprint_of_eager(inner)
 
 
 def _check_module(module: object, function: str) -> None:
@@ -309,3 +298,88 @@ def _check_module(module: object, function: str) -> None:
         cure = "Pass an eager torch.nn.Module or a scripted, traced or loaded one."
     given = module.__name__ if isinstance(module, type) else type(module).__name__
     raise TypeError(f"{function}: module must be a torch.nn.Module, but got {given}. {cure}")
+
+
+# A function of (module, scope) that returns the same as lazily_looked_up.
+_Ordinary = Callable[[torch.nn.Module, str], tuple[bool, Any]]
+
+
+def lazily_looked_up(
+    lazy: Lazy,
+    input: Any,
+    keys: str | list[str] | torch.Tensor,
+    scope: str,
+    method: str,
+    ordinary: _Ordinary,
+    padding: Padding = WHOLE_ROWS,
+) -> tuple[bool, Any]:
+    """Returns False and the value; or True, and a list of rows that do not fit together.
+
+    ``ordinary`` makes the call of a module that is loaded.
+    """
+    source = lazy._source
+    module = source.current()
+    seen: Any = None
+    address = ""
+    if module is None and torch.ops.cache.mode() != "off":
+        seen = shown(input, row_count(keys), padding.padded_to())
+        if not (seen.refusal or transform_in_force(input) or is_traced()):
+            address = scope or source.address(method)
+    if not address:
+        module = source.load(input)
+    if module is not None:
+        if not (scope or source.scope):
+            source.note_fingerprint(method)
+        return ordinary(module, scope or source.scope)
+    call = _LazyCall(source, address, scope or source.scope, method)
+    try:
+        return eager.looked_up(call, seen, input, keys, method, padding)
+    except _NotHereError as error:
+        return ordinary(error.module, scope or source.scope)
+
+
+class _NotHereError(Exception):
+    """The library itself has to run this module."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+
+
+class _LazyCall:
+    """A call whose module is loaded once the library says that it has to run."""
+
+    pattern = GradPattern(0, ())
+    watch = None
+
+    def __init__(self, source: LazySource, address: str, scope: str, method: str) -> None:
+        self._source = source
+        self.address = address
+        self.class_name = source.name
+        self._scope = scope
+        self._method = method
+
+    def load(self, input: Any) -> torch.nn.Module:
+        return self._source.load(input)
+
+    def to_run(self, input: Any, run: Any = None) -> eager.Call:
+        module = self.load(input)
+        if _returns_named_tuple(module, self._method):
+            raise _NotHereError(module)
+        call = eager.Call(module, input, self._scope, self._method)
+        if call.address != self.address and not call.unidentified:
+            call.unidentified = f"{self.class_name} was replaced while it was loaded"
+        if run is not None:
+            call.restart(run)
+        return call.to_run(input)
+
+
+def _returns_named_tuple(module: torch.nn.Module, method: str) -> bool:
+    """Whether a scripted method's results lose the names of their classes on the way to Python.
+
+    The library makes such a call itself, and counts its keys twice.
+    """
+    native: Any = getattr(module, "_c", None)
+    if not isinstance(module, torch.jit.ScriptModule) or not native._has_method(method):
+        return False
+    returns = native._get_method(method).schema.returns
+    return any("__torch__" in returned.type.annotation_str for returned in returns)

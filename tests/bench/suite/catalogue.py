@@ -7,6 +7,7 @@ from suite import (
     batches,
     disk_hits,
     epochs,
+    first_epochs,
     memory_hits,
     misses,
     off,
@@ -17,7 +18,8 @@ from suite import (
 from suite.measurement import Measurement
 
 FAMILIES = (
-    memory_hits, scripted_hits, disk_hits, remote_hits, misses, batches, readers, epochs, off
+    memory_hits, scripted_hits, disk_hits, remote_hits, misses, batches, readers, epochs,
+    first_epochs, off,
 )  # fmt: skip
 
 

@@ -11,8 +11,10 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 extern "C" int add_row(const char* path);
@@ -25,6 +27,11 @@ struct Host {
   std::vector<void*> libraries;
   std::vector<void*> handles;  // of triton_pytorch_model_init
   torch::jit::Module model;
+  std::vector<modcache::Cache> caches;
+  std::vector<std::unique_ptr<modcache::CacheGuard>> guards;
+  ~Host() {
+    while (!guards.empty()) guards.pop_back();  // the last one first
+  }
 };
 
 std::string open(Host& host, const Words& words) {
@@ -125,6 +132,35 @@ std::string under(Host& host, const Words& words) {
   return modcache::mode() + ": " + one(host, {words[1]});
 }
 
+// Of caches of the host's own: makes one, enters one by its number, leaves the last.
+std::string make_cache(Host& host, const Words& words) {
+  host.caches.emplace_back(std::map<std::string, std::string>{{words[0], words[1]}});
+  return "made";
+}
+
+std::string enter(Host& host, const Words& words) {
+  const modcache::Cache copy = host.caches.at(std::stoul(words[0]));
+  host.guards.push_back(std::make_unique<modcache::CacheGuard>(copy));
+  return "entered";
+}
+
+std::string leave(Host& host, const Words&) {
+  host.guards.pop_back();
+  return "left";
+}
+
+std::string forget_caches(Host& host, const Words&) {
+  host.caches.clear();
+  return "forgotten";
+}
+
+// In a thread of the host, which has no guard.
+std::string in_a_thread(Host& host, const Words& words) {
+  std::string text;
+  std::thread([&] { text = one(host, words); }).join();
+  return text;
+}
+
 std::string configure(Host&, const Words& words) {
   modcache::configure({{words[0], words[1]}});
   return "configured";
@@ -155,6 +191,11 @@ const std::map<std::string, Step>& steps() {
       {"masked", {2, masked}},
       {"scoped", {2, scoped}},
       {"under", {2, under}},
+      {"cache", {2, make_cache}},
+      {"enter", {1, enter}},
+      {"leave", {0, leave}},
+      {"forget-caches", {0, forget_caches}},
+      {"in-a-thread", {1, in_a_thread}},
       {"configure", {2, configure}},
       {"own-database", {1, own_database}},
       {"is-loaded", {0, [](Host&, const Words&) { return modcache::is_loaded() ? "yes" : "no"; }}},

@@ -23,14 +23,6 @@ using testing::Fault;
 
 constexpr std::int64_t kSample = 12;
 
-ContextPtr context_of(Form form) {
-  ContextParts parts;
-  parts.scope = "scope";
-  parts.method = "forward";
-  parts.form = form;
-  return make_context(parts);
-}
-
 // What the model gives.
 std::string output_of(std::string_view key, std::string_view signature) {
   return "f(" + std::string(key) + ", " + std::string(signature) + ")";
@@ -47,36 +39,34 @@ class Host {
 
   // One call: the module's output, from wherever it comes.
   std::string call(const std::string& key, const std::string& signature) {
-    const SessionPtr session = cache_.session();
-    const Request request{whole_, key, signature};
-    SingleFlight::Lead lead;
-    if (const EntryPtr entry = session->lookup(request, true, lead)) {
+    const Keys keys = testing::keys_of(cache_, key, signature);
+    Found found = cache_.lookup(keys, testing::run_options());
+    if (found.is_found(0)) {
       ++hits_;
-      return testing::text_of(entry);
+      return testing::text_of(found);
     }
+    const Generation begun = cache_.begin_run(keys, /*may_write=*/true);
     const std::string output = output_of(key, signature);
-    session->store(request, testing::text_entry(output, signature, 1000));
-    lead.stored();
+    store(keys, {testing::text_entry(output, signature, 1000)}, begun);
+    found.lead.stored();
     return output;
   }
 
   std::vector<std::string> call_rows(const std::vector<std::string>& names) {
-    const SessionPtr session = cache_.session();
-    const std::vector<std::string_view> keys(names.begin(), names.end());
-    const BatchRequest request{rows_, keys, "row"};
-    BatchFound found = session->lookup_all(request, true);
+    const Keys keys = testing::rows_of(cache_, {names.begin(), names.end()}, "row");
+    LookupOptions options;
+    options.may_write = true;
+    options.will_run = true;
+    Found found = cache_.lookup(keys, options);
     std::vector<std::string> outputs;
-    for (std::size_t i = 0; i < keys.size(); ++i)
-      outputs.push_back(row(*session, request, found, i));
-    const BatchLead lead = session->lead_rows(found);
-    std::vector<std::string_view> missing;
+    for (std::size_t i = 0; i < keys.size(); ++i) outputs.push_back(row(keys, found, i));
+    const Generation begun = cache_.begin_run(keys, /*may_write=*/true);
     std::vector<EntryPtr> entries;
-    for (const std::size_t i : lead.led) {
-      outputs[i] = output_of(keys[i], "row");
-      missing.push_back(keys[i]);
+    for (const std::size_t i : found.led) {
+      outputs[i] = output_of(keys.keys[i], "row");
       entries.push_back(testing::text_entry(outputs[i], "row", 1000));
     }
-    session->store_all(rows_, missing, entries);
+    store(keys.only(found.led), entries, begun);
     return outputs;
   }
 
@@ -84,19 +74,22 @@ class Host {
   std::int64_t hits() const { return hits_; }
 
  private:
-  std::string row(Session& session, const BatchRequest& request, BatchFound& found, std::size_t i) {
-    if (const EntryPtr entry = found.in_memory(i)) return testing::text_of(entry);
-    if (!found.is_row(i)) return "";
+  void store(const Keys& keys, const std::vector<EntryPtr>& entries, const Generation& begun) {
+    StoreOptions options;
+    options.since = &begun;
+    cache_.store(keys, entries, options);
+  }
+  std::string row(const Keys& keys, Found& found, std::size_t i) {
+    if (!found.is_found(i)) return "";
+    if (!found.is_row(i)) return testing::text_of(found.entry(i));
     const std::size_t place = found.row(i);
     std::string text(found.rows().payload_size_bytes(place), '?');
     const Status status = found.rows().read(place, text.data());
     if (status.is_ok()) return text;
-    session.refuse(request, found, i, status, true);
+    cache_.refuse(keys, found, i, status, true);
     return "";
   }
 
-  const ContextPtr whole_ = context_of(Form::kWhole);
-  const ContextPtr rows_ = context_of(Form::kRow);
   Cache cache_;
   std::int64_t hits_ = 0;
 };

@@ -39,7 +39,7 @@ class CachePackTest : public CacheTest {
 TEST_F(CachePackTest, hits_and_writes_nothing) {
   const testing::CapturedLog log;
   here_.store("key", "text", "float32[2]", 9);
-  here_.cache().session()->keep_note("about", "noted", Mode::kOn);
+  here_.cache().keep_note("about", "noted", Mode::kOn);
   pack();
   const auto before = testing::all_bytes(directory_.path());
   {
@@ -55,8 +55,8 @@ TEST_F(CachePackTest, hits_and_writes_nothing) {
               static_cast<std::int64_t>(std::filesystem::file_size(pack_)));
     EXPECT_TRUE(there.contains("key"));
     EXPECT_FALSE(there.contains("other"));
-    EXPECT_EQ(there.cache().session()->find_note("about", Mode::kOn), "noted");
-    there.cache().session()->keep_note("other", "noted", Mode::kOn);
+    EXPECT_EQ(there.cache().find_note("about", Mode::kOn), "noted");
+    there.cache().keep_note("other", "noted", Mode::kOn);
     there.store("other", "computed here");
     EXPECT_EQ(there.lookup("other"), "computed here") << "memory has it";
     there.cache().flush();
@@ -82,7 +82,7 @@ TEST_F(CachePackTest, no_entry_of_it_is_too_old) {
     options.directory = dir_;
     auto store = store::Store::open(fs::posix_file_system(), std::move(options));
     ASSERT_TRUE(store.is_ok());
-    const ContextPtr context = Process::request("key").context;
+    const ContextPtr context = testing::context_of(Form::kWhole);
     const std::string header = pack_header("", testing::TextValue::kHeader);
     std::vector<store::Sequence> sequences;
     ASSERT_TRUE(store.value()

@@ -154,11 +154,12 @@ TEST_F(CacheTest, an_option_that_does_not_touch_the_tiers_keeps_them) {
 }
 
 TEST_F(CacheTest, a_call_uses_one_directory_from_start_to_end) {
-  SessionPtr begun = here_.cache().session();
+  Keys begun = here_.keys("key");
   ASSERT_TRUE(here_.configure({{"dir", directory_ / "other"}}).is_ok());
-  begun->store(Process::request("key"), text_entry("text"));
+  const EntryPtr entries[] = {text_entry("text")};
+  here_.cache().store(begun, entries);
   EXPECT_EQ(here_.lookup("key"), "<missing>");
-  begun.reset();  // the last that used its directory: what is queued is committed
+  begun.configuration.reset();  // the last that used its directory: what is queued is committed
   ASSERT_TRUE(here_.configure({{"dir", dir_}}).is_ok());
   EXPECT_EQ(here_.lookup("key"), "text");
 }
@@ -171,15 +172,12 @@ TEST_F(CacheTest, the_directory_may_change_while_threads_call) {
     threads.emplace_back([&, t] {
       for (int i = 0; !is_over || i < 50; ++i) {
         const std::string key = std::to_string(t) + ":" + std::to_string(i % 20);
-        const SessionPtr session = here_.cache().session();
-        const Request request = Process::request(key);
-        const std::string expected = session->settings().dir + key;
-        SingleFlight::Lead lead;
-        const EntryPtr entry = session->lookup(request, true, lead);
-        if (entry == nullptr) {
-          session->store(request, text_entry(expected));
-          lead.stored();
-        } else if (text_of(entry) != expected) {
+        const Keys keys = here_.keys(key);
+        const EntryPtr entries[] = {text_entry(keys.configuration->settings.dir + key)};
+        const Found found = here_.cache().lookup(keys, testing::run_options());
+        if (!found.is_found(0)) {
+          here_.cache().store(keys, entries);
+        } else if (text_of(found) != text_of(entries[0])) {
           ++wrong;
         }
       }
@@ -216,11 +214,7 @@ TEST_F(CacheTest, what_no_tier_can_hold_is_not_stored_and_warned_about_once) {
   here_.store("small", "text");
   here_.store("large", std::string(9900, 'x'));  // less than all of memory, but for its slot
   here_.store("large too", std::string(20000, 'x'));
-  const auto context = Process::request("").context;
-  const std::vector<std::string_view> rows = {"row", "large row"};
-  const std::vector<EntryPtr> entries = {testing::text_entry("text"),
-                                         testing::text_entry(std::string(20000, 'x'))};
-  here_.cache().session()->store_all(context, rows, entries);
+  here_.store_rows({{"row", "text"}, {"large row", std::string(20000, 'x')}});
   EXPECT_EQ(here_.stat("stored"), 2);
   EXPECT_EQ(here_.stat("not_kept"), 3);
   EXPECT_EQ(here_.stat("entries_memory"), 2);

@@ -57,15 +57,6 @@ TEST(ConflictWatchTest, SamplesFirstCostlyInputsThenAShare) {
   EXPECT_NEAR(sampled, 200, 10);
 }
 
-TEST(ConflictWatchTest, SamplesTheNextCostlyInputOnRequest) {
-  ConflictWatch watch;
-  for (int i = 0; i < 1000; ++i) {
-    if (!watch.samples_costly_input("s")) continue;
-    watch.sample_next_costly_input("s");
-    ASSERT_TRUE(watch.samples_costly_input("s")) << i;
-  }
-}
-
 TEST(ConflictWatchTest, HoldsABoundedNumberOfScopes) {
   ConflictWatch watch;
   for (int i = 0; i < 5000; ++i) watch.record_conflict("scope " + std::to_string(i), kBefore);

@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/one_or_many.h"
@@ -27,14 +26,10 @@ class DiskTierClearTest : public ::testing::Test {
     return DiskTier(settings, format_, stats_);
   }
   std::string get(DiskTier& tier) const {
-    TierFound found = tier.find(keys(), Access::kWrite, OnMiss::kCount);
-    if (!found.has(0)) return "<missing>";
+    auto rows = tier.find_rows(keys_, Access::kWrite);
+    if (!rows.has_value() || !rows->has(0)) return "<missing>";
     return testing::text_of(
-        tier.read(keys().id(0), *found.rows, 0, Access::kWrite, Reading::kToKeep).entry);
-  }
-  TierKeys keys() const {
-    return {context_, std::span<const std::string_view>(&key_, 1),
-            std::span<const Digest128>(&address_, 1)};
+        tier.read(keys_.id(0), *rows, 0, Access::kWrite, Reading::kToKeep).entry);
   }
   std::int64_t errors() const { return stats_.get(Counter::kErrors); }
 
@@ -43,9 +38,7 @@ class DiskTierClearTest : public ::testing::Test {
   const std::string dir_ = directory_ / "cache";
   const testing::TextFormat format_;
   Stats stats_;
-  const ContextPtr context_ = make_context({});
-  const std::string_view key_ = "key";
-  const Digest128 address_ = store::address_of(context_->digest, key_);
+  const Keys keys_{make_context({}), "key"};
 };
 
 TEST_F(DiskTierClearTest, is_tried_although_the_directory_is_left_alone) {
@@ -53,7 +46,7 @@ TEST_F(DiskTierClearTest, is_tried_although_the_directory_is_left_alone) {
   OneOrMany<EntryPtr> entries(1);
   entries[0] = testing::text_entry("text");
   OneOrMany<Kept> kept(1);
-  writer.store(keys(), entries, /*replaces=*/false, kept);
+  writer.store(keys_, entries, {}, kept);
   ASSERT_TRUE(kept[0].is_kept);
   writer.close();
   auto lock = fs::posix_file_system().open(dir_ + "/lock", fs::OpenMode::kReadWrite);

@@ -86,8 +86,8 @@ TEST_F(DiskTierTest, clears_what_the_filter_names) {
   ASSERT_NE(put(*tier, "a1", text_entry("1")), 0u);
   ASSERT_NE(put(*tier, "b1", text_entry("2")), 0u);
   EXPECT_EQ(tier->clear({"", "a"}), 1);
-  EXPECT_FALSE(tier->contains(id("a1")));
-  EXPECT_TRUE(tier->contains(id("b1")));
+  EXPECT_FALSE(contains(*tier, "a1"));
+  EXPECT_TRUE(contains(*tier, "b1"));
   ASSERT_TRUE(tier->flush());
   EXPECT_EQ(tier->totals(true).entries, 1);
 }
@@ -95,7 +95,7 @@ TEST_F(DiskTierTest, clears_what_the_filter_names) {
 TEST_F(DiskTierTest, a_reader_makes_no_directory_and_counts_no_error_for_a_missing_one) {
   const auto tier = open();
   EXPECT_EQ(get(*tier, "key", Access::kRead), "<missing>");
-  EXPECT_FALSE(tier->contains(id("key")));
+  EXPECT_FALSE(contains(*tier, "key"));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "cache"));
   EXPECT_EQ(count(Counter::kErrors), 0);
 }
@@ -116,7 +116,7 @@ TEST_F(DiskTierTest, a_damaged_payload_is_a_miss_counted_and_dropped) {
   const auto tier = open();
   EXPECT_EQ(get(*tier, "bad"), "<missing>");
   EXPECT_EQ(count(Counter::kCorrupt), 1);
-  EXPECT_FALSE(tier->contains(id("bad")));
+  EXPECT_FALSE(contains(*tier, "bad"));
   EXPECT_EQ(get(*tier, "bad"), "<missing>");
   EXPECT_EQ(count(Counter::kCorrupt), 1) << "it was not dropped";
   EXPECT_EQ(get(*tier, "good"), "another one");
@@ -166,7 +166,7 @@ TEST_F(DiskTierTest, a_value_that_cannot_be_understood_is_a_miss_counted_and_dro
   DiskTier tier(settings, refusing, stats_);
   EXPECT_EQ(get(tier, "key"), "<missing>");
   EXPECT_EQ(count(Counter::kCorrupt), 1);
-  EXPECT_FALSE(tier.contains(id("key")));
+  EXPECT_FALSE(contains(tier, "key"));
 }
 
 TEST_F(DiskTierTest, a_directory_that_cannot_be_opened_is_reported_once_and_left_alone) {
@@ -177,7 +177,7 @@ TEST_F(DiskTierTest, a_directory_that_cannot_be_opened_is_reported_once_and_left
   for (int i = 0; i < 10'000; ++i) {
     EXPECT_EQ(get(*tier, "key"), "<missing>");
     EXPECT_EQ(put(*tier, "key", text_entry("text")), 0u);
-    EXPECT_FALSE(tier->contains(id("key")));
+    EXPECT_FALSE(contains(*tier, "key"));
     EXPECT_TRUE(tier->flush()) << "nothing was put, so nothing is unsafe";
   }
   EXPECT_LT(Clock::now() - started, std::chrono::seconds(10));
@@ -218,7 +218,7 @@ TEST_F(DiskTierTest, a_directory_that_stalls_delays_a_process_by_about_a_second_
       const std::string key = std::to_string(i);
       (void)get(*tier, key);
       (void)put(*tier, key, text_entry("text"));
-      (void)tier->contains(id(key));
+      (void)contains(*tier, key);
       (void)tier->clear({"", "x"});
     }
     least = std::min(least, Clock::now() - started);

@@ -32,7 +32,7 @@ class FileVersionTest : public ::testing::Test {
   }
   FileVersion settled() const { return look_at_settled(path_).value(); }
   std::string digest(const FileVersion& version, Mode mode = Mode::kOn) {
-    return digest_of(version, *cache_.session(), mode).value();
+    return digest_of(version, cache_, mode).value();
   }
 
   const testing::TemporaryDirectory place_;
@@ -82,7 +82,7 @@ TEST_F(FileVersionTest, a_noted_digest_is_believed_for_this_version_alone) {
   const FileVersion first = settled();
   const std::string known = digest(first);
   // What the note says, and not what the file holds.
-  cache_.session()->keep_note("file " + path_, "", Mode::kOn);
+  cache_.keep_note("file " + path_, "", Mode::kOn);
   EXPECT_EQ(digest(first), known);
   write("other");
   const FileVersion second = settled();
@@ -96,10 +96,10 @@ TEST_F(FileVersionTest, the_digest_of_an_unsettled_version_is_not_noted) {
   FileVersion version = settled();
   version.is_settled = false;
   (void)digest(version);
-  EXPECT_FALSE(cache_.session()->find_note("file " + path_, Mode::kOn).has_value());
+  EXPECT_FALSE(cache_.find_note("file " + path_, Mode::kOn).has_value());
   version.is_settled = true;
   (void)digest(version);
-  EXPECT_TRUE(cache_.session()->find_note("file " + path_, Mode::kOn).has_value());
+  EXPECT_TRUE(cache_.find_note("file " + path_, Mode::kOn).has_value());
 }
 
 TEST_F(FileVersionTest, a_mode_that_may_not_write_notes_nothing) {
@@ -107,7 +107,7 @@ TEST_F(FileVersionTest, a_mode_that_may_not_write_notes_nothing) {
   const FileVersion version = settled();
   const std::string known = digest(version, Mode::kRead);
   EXPECT_EQ(digest(version, Mode::kOff), known);
-  EXPECT_FALSE(cache_.session()->find_note("file " + path_, Mode::kRead).has_value());
+  EXPECT_FALSE(cache_.find_note("file " + path_, Mode::kRead).has_value());
   EXPECT_TRUE(fs::posix_file_system().info(place_ / "cache").is_not_found());
 }
 
@@ -115,9 +115,9 @@ TEST_F(FileVersionTest, a_version_that_is_gone_has_no_digest) {
   write("content");
   const FileVersion before = settled();
   write("CONTENT");
-  EXPECT_EQ(digest_of(before, *cache_.session(), Mode::kOff).status().code(), StatusCode::kBusy);
+  EXPECT_EQ(digest_of(before, cache_, Mode::kOff).status().code(), StatusCode::kBusy);
   EXPECT_EQ(::unlink(path_.c_str()), 0);
-  EXPECT_TRUE(digest_of(before, *cache_.session(), Mode::kOff).is_not_found());
+  EXPECT_TRUE(digest_of(before, cache_, Mode::kOff).is_not_found());
 }
 
 TEST_F(FileVersionTest, what_is_no_file_says_so) {

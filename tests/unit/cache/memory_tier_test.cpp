@@ -28,24 +28,20 @@ class MemoryTierTest : public ::testing::Test {
   MemoryTier tier(std::int64_t max_age_s = 0) {
     return MemoryTier(store_, directory_tier_, format_, places_, max_age_s);
   }
-  // To the directory and to memory, as a session stores.
+  // To the directory and to memory, as a cache stores.
   Kept store(MemoryTier& tier, std::string_view key, EntryPtr entry) {
-    const Digest128 address = store::address_of(context_->digest, key);
-    const TierKeys keys(context_, std::span<const std::string_view>(&key, 1),
-                        std::span<const Digest128>(&address, 1));
+    const Keys keys(context_, key);
     OneOrMany<EntryPtr> entries(1);
     entries[0] = std::move(entry);
     OneOrMany<Kept> kept(1);
-    directory_tier_->store(keys, entries, /*replaces=*/false, kept);
-    tier.store(keys, entries, /*replaces=*/false, kept);
+    directory_tier_->store(keys, entries, {}, kept);
+    tier.store(keys, entries, {}, kept);
     return kept[0];
   }
   std::string find(MemoryTier& tier, std::string_view key) {
-    const Digest128 address = store::address_of(context_->digest, key);
-    const TierFound found = tier.find({context_, std::span<const std::string_view>(&key, 1),
-                                       std::span<const Digest128>(&address, 1)},
-                                      Access::kRead, OnMiss::kCount);
-    return found.has(0) ? text_of(found.entries[0].entry) : "<missing>";
+    Found found(1);
+    tier.find({context_, key}, Access::kRead, OnMiss::kCount, found);
+    return text_of(found.entry(0));
   }
 
   testing::TemporaryDirectory directory_;
@@ -85,14 +81,12 @@ TEST_F(MemoryTierTest, never_finds_what_another_process_replaced) {
   store(tier, "key", text_entry("old"));
   ASSERT_TRUE(directory_tier_->flush());
   const auto other = std::make_shared<DiskTier>(settings_, format_, stats_);
-  const Digest128 address = store::address_of(context_->digest, "key");
-  const std::string_view key = "key";
   OneOrMany<EntryPtr> entries(1);
   entries[0] = text_entry("new");
   OneOrMany<Kept> kept(1);
-  other->store({context_, std::span<const std::string_view>(&key, 1),
-                std::span<const Digest128>(&address, 1)},
-               entries, /*replaces=*/true, kept);
+  StoreOptions options;
+  options.replaces = true;
+  other->store({context_, "key"}, entries, options, kept);
   ASSERT_TRUE(other->flush());
   EXPECT_EQ(find(tier, "key"), "<missing>");
 }
@@ -113,18 +107,6 @@ TEST_F(MemoryTierTest, an_entry_goes_to_the_place_of_its_scope) {
   MemoryTier tier = this->tier();
   store(tier, "key", text_entry("text"));
   EXPECT_EQ(find(tier, "key"), "text@pinned");
-}
-
-TEST_F(MemoryTierTest, tells_of_an_entry_without_handing_it_out) {
-  MemoryTier tier = this->tier();
-  store(tier, "key", text_entry("text", "float32[2]", 7));
-  const auto info = tier.look({*context_, "key"});
-  ASSERT_TRUE(info.has_value());
-  EXPECT_TRUE(info->is_in_memory);
-  EXPECT_EQ(info->signature, "float32[2]");
-  EXPECT_EQ(info->size_bytes, 4);
-  EXPECT_EQ(info->run_us, 7);
-  EXPECT_FALSE(tier.contains({*context_, "another"}));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Session::prefetch(), and the thread that reads ahead for it.
+// Cache::prefetch(), and the thread that reads ahead for it.
 #include "cache/read_ahead.h"
 
 #include <gmock/gmock.h>
@@ -24,36 +24,34 @@ using ::testing::ElementsAre;
 using testing::text_entry;
 using testing::text_of;
 
-using Keys = std::vector<std::string_view>;
-
-ContextPtr context_of(Form form) {
-  ContextParts parts;
-  parts.scope = "scope";
-  parts.method = "forward";
-  parts.form = form;
-  return make_context(parts);
-}
+using Names = std::vector<std::string_view>;
 
 class ReadingProcess : public testing::Process {
  public:
   using Process::Process;
 
-  void store(const std::string& key, const std::string& text, Form form = Form::kRow) {
-    cache().session()->store({context_of(form), key, {}}, text_entry(text, "input", 5));
+  Keys keys_of(const Names& names, Form form = Form::kRow, std::string_view signature = "input") {
+    Keys keys = rows(names, signature);
+    if (form == Form::kRow) return keys;
+    return Process::keys(names.front(), signature);
   }
-  std::vector<bool> ask(const Keys& keys, Form form = Form::kRow) {
-    std::vector<bool> is_there(keys.size(), false);
-    cache().session()->prefetch(context_of(form), form, keys, is_there);
+  void store(std::string_view key, const std::string& text, Form form = Form::kRow) {
+    const EntryPtr entries[] = {text_entry(text, "input", 5)};
+    cache().store(keys_of({key}, form), entries);
+  }
+  std::vector<bool> ask(const Names& names, Form form = Form::kRow) {
+    std::vector<bool> is_there(names.size(), false);
+    cache().prefetch(keys_of(names, form), is_there);
     return is_there;
   }
-  std::vector<bool> prefetch(const Keys& keys, Form form = Form::kRow) {
-    std::vector<bool> is_there = ask(keys, form);
+  std::vector<bool> prefetch(const Names& names, Form form = Form::kRow) {
+    std::vector<bool> is_there = ask(names, form);
     cache().wait_until_read_ahead();
     return is_there;
   }
-  std::string lookup(const std::string& key, Form form = Form::kRow) {
-    SingleFlight::Lead lead;
-    return text_of(cache().session()->lookup({context_of(form), key, "input"}, false, lead));
+  std::string lookup(std::string_view key, Form form = Form::kRow,
+                     std::string_view signature = "input") {
+    return testing::lookup_text(cache(), keys_of({key}, form, signature), /*may_write=*/false);
   }
 };
 
@@ -94,8 +92,8 @@ TEST_F(ReadAheadTest, what_is_too_old_in_memory_is_not_there) {
   for (const bool is_old : {true, false}) {
     Entry entry = *text_entry("text", "input", 5);
     if (is_old) entry.stored_at_us -= std::int64_t{3600} * 1'000'000;
-    here.cache().session()->store({context_of(Form::kRow), is_old ? "old" : "new", {}},
-                                  std::make_shared<const Entry>(entry));
+    const EntryPtr entries[] = {std::make_shared<const Entry>(entry)};
+    here.cache().store(here.keys_of({is_old ? "old" : "new"}), entries);
   }
   EXPECT_THAT(here.prefetch({"old", "new"}), ElementsAre(false, true));
 }
@@ -133,9 +131,7 @@ TEST_F(ReadAheadTest, the_signature_of_the_input_comes_along) {
   const testing::CapturedLog log;
   ReadingProcess here(dir_);
   here.prefetch({"a"});
-  SingleFlight::Lead lead;
-  EXPECT_EQ(here.cache().session()->lookup({context_of(Form::kRow), "a", "other"}, false, lead),
-            nullptr);
+  EXPECT_EQ(here.lookup("a", Form::kRow, "other"), "<missing>");
   EXPECT_EQ(here.stat("key_conflicts"), 1);
 }
 
@@ -225,10 +221,7 @@ TEST_F(ReadAheadTest, no_directory_is_made) {
 TEST_F(ReadAheadTest, a_row_of_a_device_is_brought_to_it_when_it_was_found_on_disk) {
   ReadingProcess here(dir_);
   here.cache().place("scope", {Place::Kind::kDevice, "cuda:0"});
-  const Keys keys{"a", "x"};
-  const BatchFound found =
-      here.cache().session()->lookup_all({context_of(Form::kRow), keys, "input"}, false);
-  EXPECT_TRUE(found.is_row(0));
+  EXPECT_THAT(here.lookup_rows({"a", "x"}, "input"), ElementsAre("disk: row a", "<missing>"));
   here.cache().wait_until_read_ahead();
   EXPECT_EQ(here.lookup("a"), "row a@cuda:0");
   EXPECT_EQ(here.stat("hits_memory"), 1);
@@ -238,9 +231,8 @@ TEST_F(ReadAheadTest, a_row_found_on_disk_pushes_nothing_out_of_a_device) {
   constexpr std::int64_t kDeviceNameBytes = 7;  // of "row a@cuda:0"
   ReadingProcess here(dir_, std::to_string(size_of_one() + kDeviceNameBytes));
   here.cache().place("scope", {Place::Kind::kDevice, "cuda:0"});
-  const Keys keys{"a", "b", "c"};
   for (int round = 0; round < 3; ++round) {
-    here.cache().session()->lookup_all({context_of(Form::kRow), keys, "input"}, false);
+    here.lookup_rows({"a", "b", "c"}, "input");
     here.cache().wait_until_read_ahead();
   }
   EXPECT_EQ(here.lookup("a"), "row a@cuda:0");

@@ -30,9 +30,16 @@ class RemoteClearTest : public testing::RemoteMachinesTest {
           if (call == ServerCall::kGet && !is_done->exchange(true)) act();
         });
   }
-  static BatchFound look_up(Machine& machine, const std::vector<std::string_view>& keys) {
-    const BatchRequest request{Machine::request(keys.front()).context, keys, ""};
-    return machine.cache().session()->lookup_all(request, /*may_write=*/true);
+  // The rows that were not found.
+  static std::vector<std::size_t> missing(Machine& machine,
+                                          const std::vector<std::string_view>& names) {
+    Keys keys(machine.keys("").context(), names);
+    keys.configuration = machine.cache().configuration();
+    LookupOptions options;
+    options.may_write = true;
+    const Found found = machine.cache().lookup(keys, options);
+    machine.cache().count_hits(keys, found, /*may_write=*/true);
+    return found.missing();
   }
 };
 
@@ -45,7 +52,7 @@ TEST_F(RemoteClearTest, processes_of_one_directory_see_a_clear_by_their_next_cal
   EXPECT_EQ(other->lookup("missing"), "<missing>");
   cleared_by->cache().clear({}, Cache::Tier::kAll);
   EXPECT_EQ(other->lookup("k"), "<missing>");
-  EXPECT_EQ(look_up(*other, {"k", "l"}).missing().size(), 2u);
+  EXPECT_EQ(missing(*other, {"k", "l"}).size(), 2u);
   EXPECT_EQ(cleared_by->lookup("k"), "<missing>");
 }
 
@@ -59,7 +66,7 @@ TEST_F(RemoteClearTest, an_answer_that_another_process_clears_meanwhile_is_not_k
   at_next_question([&] { cleared_by->cache().clear({}, Cache::Tier::kAll); });
   other->lookup("k");
   EXPECT_EQ(other->lookup("k"), "<missing>");
-  EXPECT_EQ(look_up(*other, {"k"}).missing().size(), 1u);
+  EXPECT_EQ(missing(*other, {"k"}).size(), 1u);
   EXPECT_EQ(machine("a")->lookup("k"), "<missing>");
 }
 
@@ -71,34 +78,44 @@ TEST_F(RemoteClearTest, rows_that_another_process_clears_meanwhile_are_not_kept)
   const auto other = machine("a");
   EXPECT_EQ(other->lookup("missing"), "<missing>") << "it knows the marks";
   at_next_question([&] { cleared_by->cache().clear({}, Cache::Tier::kAll); });
-  look_up(*other, {"k", "l"});
-  EXPECT_EQ(look_up(*other, {"k", "l"}).missing().size(), 2u);
+  missing(*other, {"k", "l"});
+  EXPECT_EQ(missing(*other, {"k", "l"}).size(), 2u);
   EXPECT_EQ(machine("a")->lookup("k"), "<missing>");
 }
 
 TEST_F(RemoteClearTest, what_was_removed_from_the_directory_alone_changes_no_answer) {
   machine("b")->share("k", "text");
   const auto a = machine("a");
-  a->store("near", "text");
-  const auto id = Machine::request("k").id();
-  const TierFound found = a->cache().remote()->find(
-      TierKeys::of_one(Machine::request("k").context, id), Access::kWrite, OnMiss::kIgnore);
-  ASSERT_TRUE(found.has(0));
-  machine("a")->cache().clear({}, Cache::Tier::kDisk);
-  EXPECT_TRUE(found.still_holds()) << "the marks are what they were";
+  a->share("near", "text");
+  EXPECT_EQ(a->lookup("missing"), "<missing>") << "it knows the marks";
+  at_next_question([&] { machine("a")->cache().clear({}, Cache::Tier::kDisk); });
+  EXPECT_EQ(a->lookup("k"), "text");
+  EXPECT_EQ(a->lookup("k"), "text");
+  EXPECT_EQ(a->stats(), "1 0 1") << "the answer was stored, since the marks are what they were";
 }
 
-// The removal of the old value waits, and the question is answered before it.
-TEST_F(RemoteClearTest, a_value_that_proves_wrong_while_it_is_kept_is_dropped_again) {
+// The value proves wrong after the server answered, and before memory has it.
+TEST_F(RemoteClearTest, a_value_that_proves_wrong_while_it_is_stored_is_dropped_again) {
+  class Watched final : public testing::TextFormat {
+   public:
+    std::vector<Result<std::shared_ptr<const Value>>> read_all(
+        Form form, const FoundRows& found, const std::vector<std::size_t>& rows) const override {
+      at_read();
+      return TextFormat::read_all(form, found, rows);
+    }
+    std::function<void()> at_read;
+  };
   machine("b")->share("k", "wrong");
-  const auto a = machine("a");
-  const auto context = Machine::request("k").context;
-  const auto id = Machine::request("k").id();
-  const TierFound found =
-      a->cache().remote()->find(TierKeys::of_one(context, id), Access::kWrite, OnMiss::kIgnore);
-  ASSERT_TRUE(found.has(0));
-  a->cache().session()->note_verified(Machine::request("k"), "who", "it differs", true);
-  EXPECT_FALSE(found.still_holds());
+  Watched format;
+  Cache cache(format, fs::posix_file_system(),
+              [&](const Settings&) -> Result<remote::Client::MakeBackend> {
+                return testing::ValueServer::connect_to(server_);
+              });
+  ASSERT_TRUE(cache.configure({{"disk", "0"}, {"remote", "redis://h"}}).is_ok());
+  const Keys key = testing::keys_of(cache, "k");
+  format.at_read = [&] { cache.note_compared(key, 0, "who", "it differs", true); };
+  EXPECT_EQ(testing::lookup_text(cache, key), "wrong");
+  EXPECT_EQ(cache.stats().at("entries_memory"), 0);
 }
 
 TEST_F(RemoteClearTest, what_is_not_kept_takes_nothing_newer_with_it) {
@@ -112,30 +129,29 @@ TEST_F(RemoteClearTest, what_is_not_kept_takes_nothing_newer_with_it) {
     cleared_by->cache().clear({}, Cache::Tier::kAll);
     a->store("k", "newer");  // keep_rows() leaves it
   });
-  EXPECT_EQ(look_up(*a, {"k", "l"}).missing().size(), 0u);
+  EXPECT_EQ(missing(*a, {"k", "l"}).size(), 0u);
   EXPECT_EQ(a->lookup("l"), "<missing>");
   EXPECT_EQ(a->lookup("k"), "newer");
 }
 
 TEST_F(RemoteClearTest, a_damaged_value_among_others_is_one_miss) {
   for (const char* const key : {"a", "b", "c", "d"}) machine("a")->share(key, "text");
-  server_->flip_byte(Machine::entry_name("c"), 60);
   const auto b = machine("b");
-  EXPECT_THAT(look_up(*b, {"a", "b", "c", "d"}).missing(), ::testing::ElementsAre(2u));
+  server_->flip_byte(b->entry_name("c"), 60);
+  EXPECT_THAT(missing(*b, {"a", "b", "c", "d"}), ::testing::ElementsAre(2u));
   EXPECT_EQ(b->stat("hits_remote"), 3);
   EXPECT_EQ(b->stat("corrupt"), 1);
   b->cache().flush();
-  EXPECT_FALSE(server_->has(Machine::entry_name("c"))) << "it is removed";
+  EXPECT_FALSE(server_->has(b->entry_name("c"))) << "it is removed";
 }
 
 TEST_F(RemoteClearTest, whether_a_result_is_stored_already_is_no_question_to_the_server) {
   machine("b")->share("k", "text");
   const auto a = machine("a", {{"min_run_us", "1000000000"}});
   const int before = server_->calls(ServerCall::kGet);
-  EXPECT_FALSE(a->cache().session()->is_near(Machine::request("k")));
   a->store("k", "quick");
   EXPECT_EQ(server_->calls(ServerCall::kGet), before);
-  EXPECT_TRUE(a->cache().session()->contains(Machine::request("k")));
+  EXPECT_TRUE(a->contains("k"));
   a->store("k", "quick, and another one", "", /*replaces=*/true);
   a->cache().flush();
   EXPECT_EQ(machine("c")->lookup("k"), "quick, and another one");

@@ -50,7 +50,7 @@ class RemoteServerTest : public ::testing::Test {
   void write(RemoteServer& remote, const std::string& name) {
     std::vector<remote::WriteBehind::Write> writes(1);
     writes[0].name = name;
-    writes[0].encode = [](bool) -> Result<std::string> { return std::string("value"); };
+    writes[0].encode = []() -> Result<std::string> { return std::string("value"); };
     remote.writes().push(std::move(writes));
     EXPECT_TRUE(
         remote.writes().flush(remote::Client::Clock::now() + std::chrono::seconds(20)).is_ok());

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/confirmation.h"
 #include "cache/cache.h"
 #include "support/captured_log.h"
 #include "support/eventually.h"
@@ -53,56 +52,49 @@ TEST_F(RemoteTierTest, a_question_is_one_call_and_a_nearer_hit_is_none) {
   EXPECT_EQ(server_->calls(ServerCall::kGet), before + 1);
 }
 
-TEST_F(RemoteTierTest, callers_that_answer_plain_hits_do_not_ask_the_server) {
+TEST_F(RemoteTierTest, lookups_that_leave_out_the_server_do_not_ask_it) {
   machine("a")->share("k", "text");
   const auto b = machine("b");
   const int before = server_->calls(ServerCall::kGet);
-  const Request request = Machine::request("k");
-  EXPECT_FALSE(b->cache().session()->find_hits(Session::batch_of(request), true).has_value());
+  LookupOptions near = testing::lookup_options();
+  near.asks_server = false;
+  EXPECT_TRUE(b->cache().lookup(b->keys("k"), near).has_missing());
   EXPECT_EQ(server_->calls(ServerCall::kGet), before);
 }
 
 TEST_F(RemoteTierTest, rows_of_a_batch_come_in_one_question_and_are_kept) {
   const auto a = machine("a");
-  for (const char* const key : {"a", "b", "c"}) a->store(key, std::string(key) + " text");
+  a->store_rows({{"a", "a text"}, {"b", "b text"}, {"c", "c text"}}, "", kLongRunUs);
   a->cache().flush();
   const auto b = machine("b");
-  const std::vector<std::string_view> keys{"a", "missing", "b", "c"};
-  const BatchRequest request{Machine::request("a").context, keys, ""};
+  const std::vector<std::string_view> names{"a", "missing", "b", "c"};
   const int before = server_->calls(ServerCall::kGet);
-  const BatchFound found = b->cache().session()->lookup_all(request, true);
-  EXPECT_EQ(server_->calls(ServerCall::kGet), before + 1);
-  EXPECT_THAT(found.missing(), ::testing::ElementsAre(1u));
-  std::string text(6, '?');
-  ASSERT_TRUE(found.rows().read(found.row(2), text.data()).is_ok());
-  EXPECT_EQ(text, "b text");
-  const BatchFound again = b->cache().session()->lookup_all(request, true);
-  EXPECT_THAT(again.missing(), ::testing::ElementsAre(1u));
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_THAT(b->lookup_rows(names), ::testing::ElementsAre("disk: a text", "<missing>",
+                                                              "disk: b text", "disk: c text"));
+  }
+  EXPECT_EQ(server_->calls(ServerCall::kGet), before + 2) << "only the missing one again";
   EXPECT_EQ(b->stats(), "0 3 3");
 }
 
 TEST_F(RemoteTierTest, rows_of_the_directory_and_of_the_server_are_read_together) {
   const auto b = machine("b");
-  b->store("near", "n");
-  machine("a")->share("far", "f");
-  const std::vector<std::string_view> keys{"far", "near"};
-  const BatchRequest request{Machine::request("a").context, keys, ""};
-  ASSERT_TRUE(b->cache().configure({{"memory", "0"}}).is_ok());
-  const BatchFound found = b->cache().session()->lookup_all(request, true);
-  std::string text(2, '?');
-  ASSERT_TRUE(found.rows().read(found.row(0), &text[0]).is_ok());
-  ASSERT_TRUE(found.rows().read(found.row(1), &text[1]).is_ok());
-  EXPECT_EQ(text, "fn");
+  b->store_rows({{"near", "n"}}, "", kLongRunUs);
+  const auto a = machine("a");
+  a->store_rows({{"far", "f"}}, "", kLongRunUs);
+  a->cache().flush();
+  ASSERT_TRUE(b->configure({{"memory", "0"}}).is_ok());
+  EXPECT_THAT(b->lookup_rows({"far", "near"}), ::testing::ElementsAre("disk: f", "disk: n"));
   EXPECT_EQ(b->stats(), "0 1 1");
 }
 
 TEST_F(RemoteTierTest, without_a_directory_memory_keeps_rows) {
-  machine("a")->share("k", "text");
+  const auto a = machine("a");
+  a->store_rows({{"k", "text"}}, "", kLongRunUs);
+  a->cache().flush();
   const auto b = machine("b", {{"disk", "0"}});
-  const std::vector<std::string_view> keys{"k"};
-  const BatchRequest request{Machine::request("k").context, keys, ""};
-  EXPECT_TRUE(b->cache().session()->lookup_all(request, true).missing().empty());
-  EXPECT_TRUE(b->cache().session()->lookup_all(request, true).missing().empty());
+  EXPECT_THAT(b->lookup_rows({"k"}), ::testing::ElementsAre("disk: text"));
+  EXPECT_THAT(b->lookup_rows({"k"}), ::testing::ElementsAre("memory: text"));
   EXPECT_EQ(b->stats(), "1 0 1");
 }
 
@@ -116,9 +108,9 @@ TEST_F(RemoteTierTest, an_entry_of_another_input_is_a_conflict) {
 
 TEST_F(RemoteTierTest, a_damaged_entry_is_a_miss_that_is_counted_and_removed) {
   machine("a")->share("k", "text");
-  const std::string name = Machine::entry_name("k");
-  server_->flip_byte(name, 60);
   const auto b = machine("b");
+  const std::string name = b->entry_name("k");
+  server_->flip_byte(name, 60);
   EXPECT_EQ(b->lookup("k"), "<missing>");
   EXPECT_EQ(b->stat("corrupt"), 1);
   b->cache().flush();
@@ -129,12 +121,12 @@ TEST_F(RemoteTierTest, with_read_access_nothing_is_removed_or_kept_in_the_direct
   const auto a = machine("a");
   a->share("k", "text");
   a->share("damaged", "text");
-  server_->flip_byte(Machine::entry_name("damaged"), 60);
+  server_->flip_byte(a->entry_name("damaged"), 60);
   const auto b = machine("b");
   EXPECT_EQ(b->lookup("damaged", "", /*may_write=*/false), "<missing>");
   EXPECT_EQ(b->lookup("k", "", /*may_write=*/false), "text");
   b->cache().flush();
-  EXPECT_TRUE(server_->has(Machine::entry_name("damaged")));
+  EXPECT_TRUE(server_->has(a->entry_name("damaged")));
   EXPECT_EQ(b->stat("entries_disk"), 0);
 }
 
@@ -206,7 +198,7 @@ TEST_F(RemoteTierTest, an_answer_from_before_a_value_proved_wrong_is_a_miss) {
   std::atomic<bool> is_known{false};
   server_->before_each([&](ServerCall call) {
     if (call != ServerCall::kGet || is_known.exchange(true)) return;
-    b->cache().session()->note_verified(Machine::request("k"), "who", "it differs", true);
+    b->cache().note_compared(b->keys("k"), 0, "who", "it differs", true);
   });
   EXPECT_EQ(b->lookup("k"), "<missing>");
   b->cache().flush();
@@ -216,16 +208,13 @@ TEST_F(RemoteTierTest, an_answer_from_before_a_value_proved_wrong_is_a_miss) {
 
 TEST_F(RemoteTierTest, other_settings_end_the_connections_of_those_before) {
   const auto a = machine("a");
-  const auto running = a->cache().session();
   const auto retired = a->cache().remote();
   a->share("k", "text");
   ASSERT_TRUE(a->cache().configure({{"remote_ttl", "60"}}).is_ok());
   const int calls = server_->calls(ServerCall::kGet);
-  EXPECT_TRUE(
-      retired
-          ->find(TierKeys::of_one(Machine::request("l").context, Machine::request("l").id()),
-                 Access::kRead, OnMiss::kIgnore)
-          .is_empty());
+  Found found(1);
+  retired->find(a->keys("l"), Access::kRead, OnMiss::kIgnore, found);
+  EXPECT_EQ(found.rows().size(), 0u);
   EXPECT_EQ(server_->calls(ServerCall::kGet), calls) << "nothing is opened again for it";
 }
 
@@ -250,26 +239,6 @@ TEST_F(RemoteTierTest, a_server_that_hangs_costs_one_time_out) {
   EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(4));
 }
 
-TEST_F(RemoteTierTest, values_whose_run_is_not_confirmed_stay_here) {
-  struct Weights final : Evidence {
-    bool holds() const override { return is_so; }
-    bool is_due() const override { return true; }
-    bool is_so = false;
-  };
-  const auto weights = std::make_shared<Weights>();
-  const auto a = machine("a");
-  Entry entry = *text_entry("text", "", kLongRunUs);
-  entry.confirmation = std::make_shared<Confirmation>(weights);
-  a->cache().session()->store(Machine::request("k"), std::make_shared<const Entry>(entry));
-  a->cache().flush();
-  EXPECT_FALSE(server_->has(Machine::entry_name("k")));
-  weights->is_so = true;
-  entry.confirmation = std::make_shared<Confirmation>(weights);
-  a->cache().session()->store(Machine::request("k"), std::make_shared<const Entry>(entry));
-  a->cache().flush();
-  EXPECT_TRUE(server_->has(Machine::entry_name("k")));
-}
-
 TEST_F(RemoteTierTest, entries_that_are_too_old_are_not_found) {
   machine("a")->share("k", "text");
   EXPECT_EQ(machine("b", {{"max_age", "3600"}})->lookup("k"), "text");
@@ -286,7 +255,7 @@ TEST_F(RemoteTierTest, entries_that_are_too_old_are_not_found) {
 TEST_F(RemoteTierTest, a_look_says_that_only_the_server_has_it) {
   machine("a")->share("k", "text");
   const auto b = machine("b");
-  const auto seen = b->cache().session()->look(Machine::request("k"));
+  const auto seen = b->cache().inspect(b->keys("k")).front();
   ASSERT_TRUE(seen.has_value());
   EXPECT_TRUE(seen->is_remote);
   EXPECT_EQ(seen->run_us, kLongRunUs);

@@ -76,13 +76,12 @@ TEST_F(RemoteWriteTest, an_entry_becomes_a_record_with_the_mark_of_its_push) {
   const auto generation = here->find_or_make_generation("scope").value().generation;
   const auto context =
       std::make_shared<const store::Context>(store::Context{{1, 2}, "scope", "description"});
-  const store::EntryId id{*context, "key", store::address_of(context->digest, "key")};
-  const EntryToWrite entry(*here, std::make_shared<MarkOfWrite>(*here, "scope"),
-                           TierKeys::of_one(context, id), 0);
+  const Keys keys(context, "key");
+  const EntryToWrite entry(*here, std::make_shared<MarkOfWrite>(*here, "scope"), keys, 0);
   clear(*machine());
 
   const remote::WriteBehind::Write write = entry.write(/*payload_size_bytes=*/7, /*replaces=*/true);
-  EXPECT_EQ(write.name, here->entry_name(id.address));
+  EXPECT_EQ(write.name, here->entry_name(keys.addresses[0]));
   EXPECT_EQ(write.size_bytes, 7u + 3u);
   EXPECT_TRUE(write.replaces);
 

@@ -18,6 +18,9 @@ namespace {
 
 class StoreHandleTest : public ::testing::Test {
  protected:
+  StoreHandleTest() { handle_.add_listener(stats_); }
+  ~StoreHandleTest() override { handle_.remove_listener(stats_); }
+
   static Settings settings_of(const std::string& directory) {
     Settings settings;
     settings.dir = directory;
@@ -28,7 +31,7 @@ class StoreHandleTest : public ::testing::Test {
   const std::string dir_ = directory_ / "cache";
   const Settings settings_ = settings_of(dir_);
   Stats stats_;
-  StoreHandle handle_{settings_, stats_, fs::posix_file_system()};
+  StoreHandle handle_{settings_, fs::posix_file_system()};
 };
 
 TEST_F(StoreHandleTest, opens_at_the_first_question_and_stays_open) {
@@ -84,10 +87,36 @@ TEST_F(StoreHandleTest, what_cannot_be_opened_is_counted_once) {
   const testing::CapturedLog log;
   testing::write_file(directory_ / "file", "not a directory");
   const Settings settings = settings_of(directory_ / "file/cache");
-  StoreHandle handle(settings, stats_, fs::posix_file_system());
+  StoreHandle handle(settings, fs::posix_file_system());
+  handle.add_listener(stats_);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(handle.get(Access::kWrite), nullptr);
   EXPECT_EQ(stats_.get(Counter::kErrors), 1);
   EXPECT_EQ(log.about("file/cache").size(), 1u);
+  handle.remove_listener(stats_);
+}
+
+TEST_F(StoreHandleTest, caches_of_one_directory_share_it) {
+  const int a = 0;
+  const int b = 0;
+  const auto first = StoreHandle::acquire(&a, settings_, fs::posix_file_system());
+  const auto second = StoreHandle::acquire(&b, settings_, fs::posix_file_system());
+  ASSERT_TRUE(first.is_ok() && second.is_ok());
+  EXPECT_EQ(first.value(), second.value());
+  StoreHandle::release(&a);
+  StoreHandle::release(&b);
+}
+
+TEST_F(StoreHandleTest, the_second_cache_of_a_directory_has_its_budget) {
+  const int a = 0;
+  const int b = 0;
+  ASSERT_TRUE(StoreHandle::acquire(&a, settings_, fs::posix_file_system()).is_ok());
+  Settings smaller = settings_;
+  smaller.disk_bytes = 1 << 20;
+  const auto refused = StoreHandle::acquire(&b, smaller, fs::posix_file_system());
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument) << refused.status().message();
+  StoreHandle::release(&a);
+  EXPECT_TRUE(StoreHandle::acquire(&b, smaller, fs::posix_file_system()).is_ok());
+  StoreHandle::release(&b);
 }
 
 }  // namespace

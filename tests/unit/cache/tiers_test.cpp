@@ -14,7 +14,10 @@ class TiersTest : public ::testing::Test {
   const testing::TextFormat format_;
   Stats stats_;
   Places places_;
-  const TierParts parts_{format_, stats_, places_, fs::posix_file_system()};
+  const TierParts parts_{
+      format_, stats_,
+      places_, std::make_shared<StoreHandle>(Settings(), fs::posix_file_system()),
+      nullptr, fs::posix_file_system()};
 };
 
 TEST_F(TiersTest, memory_is_nearer_than_the_directory) {

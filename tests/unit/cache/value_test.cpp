@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-
 namespace modcache::cache {
 namespace {
 
@@ -24,17 +22,6 @@ TEST(EntryTest, never_expires_without_a_greatest_age_or_where_it_is_ageless) {
   Entry ageless;
   ageless.stored_at_us = kAgeless;
   EXPECT_FALSE(is_expired(ageless, 1));
-}
-
-TEST(EntryTest, is_valid_unless_it_is_too_old_or_refuted) {
-  EXPECT_TRUE(is_valid(stored_ago(0), 10));
-  EXPECT_FALSE(is_valid(stored_ago(10), 10));
-  Entry provisional = stored_ago(0);
-  const auto confirmation = std::make_shared<Confirmation>(nullptr);
-  provisional.confirmation = confirmation;
-  EXPECT_TRUE(is_valid(provisional, 0)) << "as long as it is undecided";
-  confirmation->refute();
-  EXPECT_FALSE(is_valid(provisional, 0));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ std::string bytes_in(const std::string& path) {
   return text.str();
 }
 
-std::size_t files_in(const std::string& folder) {
+std::size_t count_files(const std::string& folder) {
   const std::filesystem::directory_iterator files(folder);
   return static_cast<std::size_t>(std::distance(begin(files), end(files)));
 }
@@ -30,7 +30,7 @@ TEST(WholeFileTest, it_makes_a_file_and_replaces_its_own) {
   EXPECT_TRUE(write_whole_file(path, "page 1", kBeginning).is_ok());
   EXPECT_TRUE(write_whole_file(path, "page 22", kBeginning).is_ok());
   EXPECT_EQ(bytes_in(path), "page 22");
-  EXPECT_EQ(files_in(place.path()), 1U) << "nothing is left over";
+  EXPECT_EQ(count_files(place.path()), 1U) << "nothing is left over";
 }
 
 TEST(WholeFileTest, an_empty_file_is_replaced) {
@@ -51,8 +51,8 @@ TEST(WholeFileTest, anything_else_stays) {
     EXPECT_NE(status.message().find(name), std::string::npos) << status.message();
   }
   EXPECT_EQ(bytes_in(place / "thesis"), "pages and pages");
-  EXPECT_EQ(files_in(place.path()), 3U);
-  EXPECT_EQ(files_in(place / "folder"), 0U);
+  EXPECT_EQ(count_files(place.path()), 3U);
+  EXPECT_EQ(count_files(place / "folder"), 0U);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class WriteBehindDebtTest : public ::testing::Test {
     writes[0].name = name;
     writes[0].size_bytes = size_bytes;
     writes[0].replaces = replaces;
-    writes[0].encode = [this, value](bool) -> Result<std::string> {
+    writes[0].encode = [this, value]() -> Result<std::string> {
       is_encoding_ = true;
       EXPECT_TRUE(eventually([this] { return may_encode_.load(); }));
       return value;

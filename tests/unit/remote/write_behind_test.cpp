@@ -47,7 +47,7 @@ Write write_of(std::string name, std::string value, bool replaces = false) {
   write.name = std::move(name);
   write.size_bytes = value.size();
   write.replaces = replaces;
-  write.encode = [value = std::move(value)](bool) -> Result<std::string> { return value; };
+  write.encode = [value = std::move(value)]() -> Result<std::string> { return value; };
   return write;
 }
 
@@ -86,7 +86,7 @@ class WriteBehindTest : public ::testing::Test {
   // A write that the writer's thread does while others are pushed, and that says when to go on.
   void block_writer() {
     Write write = write_of("blocker", "b");
-    write.encode = [this](bool) -> Result<std::string> {
+    write.encode = [this]() -> Result<std::string> {
       is_blocked_ = true;
       EXPECT_TRUE(eventually([this] { return !may_block_; }));
       return std::string("b");
@@ -95,17 +95,6 @@ class WriteBehindTest : public ::testing::Test {
     EXPECT_TRUE(eventually([this] { return is_blocked_.load(); }));
   }
   void unblock_writer() { may_block_ = false; }
-  // One that cannot decide until `is_confirmed_`.
-  Write provisional(std::string name, std::string value, bool replaces = false) {
-    Write write = write_of(std::move(name), value, replaces);
-    write.encode = [this, value = std::move(value)](bool must_decide) -> Result<std::string> {
-      ++asked_;
-      if (is_confirmed_) return value;
-      if (must_decide) return Status::not_found("not confirmed");
-      return Status::busy("not yet");
-    };
-    return write;
-  }
   std::string stored(const std::string& name) const {
     return server_->value(name).value_or("<none>");
   }
@@ -114,8 +103,6 @@ class WriteBehindTest : public ::testing::Test {
   const std::shared_ptr<ValueServer> server_ = ValueServer::make();
   std::atomic<bool> is_blocked_{false};
   std::atomic<bool> may_block_{true};
-  std::atomic<bool> is_confirmed_{false};
-  std::atomic<int> asked_{0};
   Client client_{ValueServer::connect_to(server_), nullptr};
   CountingListener listener_;
   std::unique_ptr<WriteBehind> writes_ = make_writes();
@@ -230,80 +217,26 @@ TEST_F(WriteBehindTest, a_full_server_or_one_closed_to_writers_is_written_to_no_
   }
 }
 
-TEST_F(WriteBehindTest,
-       what_could_not_be_made_is_dropped_and_counted_and_what_is_not_wanted_is_not) {
+TEST_F(WriteBehindTest, DropsAndCountsWhatCannotBeEncoded) {
   Write thrown = write_of("thrown", "1");
-  thrown.encode = [](bool) -> Result<std::string> { throw std::runtime_error("oh"); };
+  thrown.encode = []() -> Result<std::string> { throw std::runtime_error("oh"); };
   Write failed = write_of("failed", "1");
-  failed.encode = [](bool) -> Result<std::string> { return Status::io_error("no generation"); };
-  Write refuted = write_of("refuted", "1");
-  refuted.encode = [](bool) -> Result<std::string> { return Status::not_found("refuted"); };
-  push_together(std::move(thrown), write_of("good", "1"), std::move(failed), std::move(refuted));
+  failed.encode = []() -> Result<std::string> { return Status::io_error("no generation"); };
+  push_together(std::move(thrown), write_of("good", "1"), std::move(failed));
   flush_well();
   EXPECT_EQ(server_->names(), std::vector<std::string>{"good"});
   EXPECT_EQ(listener_.written, 1);
   EXPECT_EQ(listener_.dropped, 2);
 }
 
-TEST_F(WriteBehindTest, a_replacement_that_is_refuted_takes_the_replaced_value_away) {
+TEST_F(WriteBehindTest, RemovesTheReplacedValueIfTheNewOneCannotBeEncoded) {
   server_->set("a", "older");
-  Write refuted = write_of("a", "1", /*replaces=*/true);
-  refuted.encode = [](bool) -> Result<std::string> { return Status::not_found("refuted"); };
-  push_together(std::move(refuted));
+  Write failed = write_of("a", "1", /*replaces=*/true);
+  failed.encode = []() -> Result<std::string> { return Status::io_error("no generation"); };
+  push_together(std::move(failed));
   flush_well();
   EXPECT_EQ(stored("a"), "<none>");
   EXPECT_FALSE(writes_->is_pending("a"));
-}
-
-TEST_F(WriteBehindTest, what_cannot_decide_yet_is_asked_again_and_others_do_not_wait_for_it) {
-  push_together(provisional("a", "1"), write_of("b", "2"));
-  EXPECT_TRUE(eventually([this] { return server_->has("b") && asked_ >= 2; }));
-  EXPECT_TRUE(writes_->is_pending("a"));
-  EXPECT_EQ(stored("a"), "<none>");
-  is_confirmed_ = true;
-  EXPECT_TRUE(eventually([this] { return !writes_->is_pending("a"); }));
-  EXPECT_EQ(stored("a"), "1");
-}
-
-TEST_F(WriteBehindTest, a_flush_has_everything_decided) {
-  push_together(provisional("a", "1"), write_of("b", "2"),
-                provisional("c", "3", /*replaces=*/true));
-  EXPECT_TRUE(eventually([this] { return asked_ >= 4; })) << "they are held back";
-  server_->set("c", "older");
-  flush_well();
-  EXPECT_EQ(server_->names(), std::vector<std::string>{"b"});
-  EXPECT_FALSE(writes_->has_pending());
-}
-
-TEST_F(WriteBehindTest, a_newer_write_takes_the_place_of_a_held_one_wherever_it_comes) {
-  push_together(provisional("later", "old"));
-  EXPECT_TRUE(eventually([this] { return asked_ >= 1; }));
-  push_together(write_of("later", "new"));
-  push_together(provisional("same batch", "old"), write_of("same batch", "new"));
-  push_together(provisional("removed", "old"), removal_of("removed"));
-  EXPECT_TRUE(eventually([this] { return !writes_->has_pending(); })) << "nothing is held back";
-  is_confirmed_ = true;
-  flush_well();
-  EXPECT_EQ(stored("later"), "new");
-  EXPECT_EQ(stored("same batch"), "new");
-  EXPECT_EQ(stored("removed"), "<none>");
-}
-
-TEST_F(WriteBehindTest, of_two_held_writes_of_a_name_the_newer_one_is_written) {
-  push_together(provisional("a", "old"), provisional("a", "new"));
-  EXPECT_TRUE(eventually([this] { return asked_ >= 2; }));
-  is_confirmed_ = true;
-  flush_well();
-  EXPECT_EQ(stored("a"), "new");
-}
-
-TEST_F(WriteBehindTest, what_is_held_back_is_dropped_when_the_server_goes_down) {
-  push_together(provisional("a", "1"));
-  EXPECT_TRUE(eventually([this] { return asked_ >= 1; }));
-  server_->fail(Status::io_error("down"));
-  EXPECT_FALSE(client_.run([](Backend& backend) { return backend.ping(); }, kLongEnough).is_ok());
-  EXPECT_TRUE(eventually([this] { return !writes_->has_pending(); }));
-  EXPECT_EQ(listener_.dropped, 1);
 }
 
 // A write that was given up could reach the server after a newer one.

@@ -92,9 +92,11 @@ TEST(InputSamplerTest, AnInputOnADeviceHasTheSampleThatItHasOnTheHost) {
         << input.sizes() << input.dtype();
     EXPECT_EQ(sample_of({input}, 0, Per::kCall), sample_of({input}, 0, Per::kCall, never_on_host));
   }
-  EXPECT_TRUE(InputSampler({at::ones(1)}, Per::kCall, never_on_host).is_costly());
-  EXPECT_FALSE(InputSampler({at::ones(1)}, Per::kCall).is_costly());
-  EXPECT_FALSE(InputSampler({at::ones({2, 0})}, Per::kRow, never_on_host).is_costly());
+  const std::vector<at::Tensor> one{at::ones(1)};
+  const std::vector<at::Tensor> none{at::ones({2, 0})};
+  EXPECT_TRUE(InputSampler(one, Per::kCall, never_on_host).is_costly());
+  EXPECT_FALSE(InputSampler(one, Per::kCall).is_costly());
+  EXPECT_FALSE(InputSampler(none, Per::kRow, never_on_host).is_costly());
 }
 
 TEST(InputSamplerTest, AValidPartHasTheSampleOfAnUnpaddedRow) {
@@ -102,7 +104,8 @@ TEST(InputSamplerTest, AValidPartHasTheSampleOfAnUnpaddedRow) {
   const at::Tensor features = at::randn({2, 12, 4});
   const RowPadding padding =
       RowPadding::of_lengths(at::tensor({5, 12}, at::kLong), /*longest=*/12, /*value=*/0);
-  const InputSampler sampler({ids, features}, {1, 1}, padding);
+  const std::vector<at::Tensor> tensors{ids, features};
+  const InputSampler sampler(tensors, {1, 1}, padding);
   EXPECT_EQ(sampler.measure(0).sample().bytes(),
             sample_of({ids.slice(1, 0, 5), features.slice(1, 0, 5)}, 0));
   EXPECT_EQ(sampler.measure(1).sample().bytes(), sample_of({ids, features}, 1));

@@ -191,7 +191,7 @@ TEST(RowsOnDeviceTest, stored_resident_computed_and_repeated_rows_mix) {
 // --- Samples of inputs -------------------------------------------------------------------------
 
 std::string sample_of(const at::Tensor& tensor, std::size_t row, Per per) {
-  const InputSampler sampler({tensor}, per);
+  const InputSampler sampler({&tensor, 1}, per);
   return std::string(sampler.measure(row).sample().bytes());
 }
 
@@ -206,7 +206,7 @@ TEST(InputOnDeviceTest, it_has_the_sample_that_it_has_on_the_host) {
     EXPECT_NE(sample_of(there, 3, Per::kRow), "");
     EXPECT_EQ(sample_of(there, 3, Per::kRow), sample_of(input, 3, Per::kRow)) << input.dtype();
     EXPECT_EQ(sample_of(there, 0, Per::kCall), sample_of(input, 0, Per::kCall)) << input.dtype();
-    EXPECT_TRUE(InputSampler({there}, Per::kCall).is_costly());
+    EXPECT_TRUE(InputSampler({&there, 1}, Per::kCall).is_costly());
   }
 }
 

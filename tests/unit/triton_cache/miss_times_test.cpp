@@ -15,7 +15,7 @@ class MissTimesTest : public ::testing::Test {
   // -1: not known.
   std::int64_t take_us(const std::string& key, std::int64_t now_us) {
     const auto missed = times_->take(key, now_us);
-    return missed.value_or(-1);
+    return missed.has_value() ? missed->run_us : -1;
   }
 
   std::unique_ptr<MissTimes> times_ = std::make_unique<MissTimes>();

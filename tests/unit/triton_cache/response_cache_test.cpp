@@ -272,21 +272,26 @@ TEST_F(ResponseCacheTest, an_entry_that_is_no_response_is_a_miss_and_is_replaced
   parts.scope = ResponseCache::kScope;
   parts.method = "infer";
   parts.arguments = kPacking;
-  const cache::ContextPtr context = cache::make_context(parts);
+  const auto store_in = [&](cache::Cache& other, std::string_view key,
+                            const cache::EntryPtr& entry) {
+    cache::Keys keys(cache::make_context(parts), key);
+    keys.configuration = other.configuration();
+    ASSERT_EQ(other.store(keys, {&entry, 1}), 1u);
+  };
   {
     const testing::TextFormat format;
     cache::Cache other(format);
     ASSERT_TRUE(other.configure({{"dir", directory_ / "cache"}}).is_ok());
-    ASSERT_TRUE(other.session()->store({context, "1", {}}, testing::text_entry("a text")));
+    store_in(other, "1", testing::text_entry("a text"));
     other.flush();
   }
   {
     const ResponseFormat format;
     cache::Cache other(format);
     ASSERT_TRUE(other.configure({{"dir", directory_ / "cache"}}).is_ok());
-    ASSERT_TRUE(other.session()->store({context, "2", {}},
-                                       std::make_shared<const cache::Entry>(
-                                           cache::Entry{one_buffer("garbage"), "", std::nullopt})));
+    store_in(other, "2",
+             std::make_shared<const cache::Entry>(
+                 cache::Entry{one_buffer("garbage"), "", std::nullopt}));
     other.flush();
   }
   const auto responses = open();

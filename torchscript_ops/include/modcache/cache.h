@@ -62,6 +62,40 @@ std::map<std::string, Value> map_of(const c10::IValue& dict) {
 
 }  // namespace detail
 
+// A cache of its own, with its own settings, memory, server and counters; the functions below and
+// lookup_or_run use it inside of a CacheGuard. Copies are the same cache. It lives as long as a
+// copy, or a call that uses it.
+class Cache {
+ public:
+  // `options`: as for configure(); others have their defaults. Throws where one is wrong.
+  explicit Cache(const std::map<std::string, std::string>& options) {
+    c10::Dict<std::string, std::string> dict;
+    for (const auto& [name, value] : options) dict.insert(name, value);
+    held_ = detail::call([] { return "cache::_make_cache"; }, std::move(dict));
+  }
+
+ private:
+  friend class CacheGuard;
+  c10::IValue held_;
+};
+
+// While it lives, calls of this thread use `cache`. Guards nest; each is destroyed by the thread
+// that made it, in the reverse order, as scopes do.
+class [[nodiscard]] CacheGuard {
+ public:
+  explicit CacheGuard(const Cache& cache) : previous_(enter(cache.held_)) {}
+  ~CacheGuard() { enter(previous_); }
+  CacheGuard(const CacheGuard&) = delete;
+  CacheGuard& operator=(const CacheGuard&) = delete;
+
+ private:
+  static c10::IValue enter(const c10::IValue& cache) {
+    return detail::call([] { return "cache::_enter_cache"; }, cache, false);
+  }
+
+  const c10::IValue previous_;
+};
+
 // Sets the process's mode, which the next call of every thread sees: off, read, on, refresh,
 // verify.
 inline void set_mode(const std::string& mode) {

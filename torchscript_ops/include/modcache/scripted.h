@@ -39,6 +39,15 @@ struct CallOptions {
 
 namespace detail {
 
+// Returns a text as an argument. The usual values are shared, and never destroyed, as threads may
+// call while the process exits.
+inline c10::IValue text_argument(const std::string& text) {
+  static const auto& empty = *new c10::IValue("");
+  static const auto& forward = *new c10::IValue("forward");
+  if (text.empty()) return empty;
+  return text == "forward" ? forward : c10::IValue(text);
+}
+
 template <typename Name>
 c10::IValue lookup(Name name, const torch::jit::Module& module, c10::IValue input, const Keys& keys,
                    const CallOptions& options) {
@@ -47,12 +56,13 @@ c10::IValue lookup(Name name, const torch::jit::Module& module, c10::IValue inpu
     static const c10::OperatorHandle padded[] = {find(name(), "keys_mask"),
                                                  find(name(), "ids_mask")};
     return call_operator(padded[keys.overload - 1], module._ivalue(), std::move(input), keys.value,
-                         options.mask, options.pad_value, options.scope, options.method);
+                         options.mask, options.pad_value, text_argument(options.scope),
+                         text_argument(options.method));
   }
   static const c10::OperatorHandle ops[] = {find(name(), ""), find(name(), "keys"),
                                             find(name(), "ids")};
   return call_operator(ops[keys.overload], module._ivalue(), std::move(input), keys.value,
-                       options.scope, options.method);
+                       text_argument(options.scope), text_argument(options.method));
 }
 
 }  // namespace detail

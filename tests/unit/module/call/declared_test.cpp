@@ -7,8 +7,9 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "support/rows_call_fixture.h"
 #include "support/value_tensors.h"
 
 namespace modcache::module {
@@ -24,6 +25,13 @@ c10::TypePtr type_of(const std::string& body) {
   torch::jit::Module module("__torch__.Encoder");
   module.define("def forward(self, x):\n  " + body + "\n");
   return declared_type(*module.type(), "forward");
+}
+
+std::optional<at::IValue> value_of(const Declared& declared, CallValue value) {
+  std::string why_apart;
+  auto of_type = declared.value_of(std::move(value), why_apart);
+  EXPECT_EQ(why_apart, "");
+  return of_type;
 }
 
 const Declared kTensorOfEncoder{"Encoder.forward", c10::TensorType::get()};
@@ -50,69 +58,30 @@ TEST(DeclaredTest, an_operator_for_tensors_names_the_one_for_other_results) {
 TEST(DeclaredTest, a_stored_value_is_given_in_the_declared_type_and_in_no_other) {
   const tensor::Flat pair = with_number(at::ones({2}), 7);
   const Declared as_pair{"Encoder.forward", type_of("return (x, 1)"), Want::kAny};
-  const auto value = as_pair.value_of(pair.root, pair.tensors);
+  const auto value = value_of(as_pair, pair);
   ASSERT_TRUE(value.has_value());
   EXPECT_EQ(value->toTupleRef().elements()[1].toInt(), 7);
   const Declared as_text{"Encoder.forward", type_of("return (x, 'text')"), Want::kAny};
-  EXPECT_FALSE(as_text.value_of(pair.root, pair.tensors).has_value());
+  EXPECT_FALSE(value_of(as_text, pair).has_value());
 }
 
 TEST(DeclaredTest, a_structured_value_is_nothing_to_an_operator_for_tensors) {
   const tensor::Flat pair = with_number(at::ones({2}), 7);
   const Declared undeclared{"Encoder.forward", nullptr, Want::kTensor};
-  EXPECT_FALSE(undeclared.value_of(pair.root, pair.tensors).has_value());
+  EXPECT_FALSE(value_of(undeclared, pair).has_value());
 }
 
-TEST(DeclaredTest, a_hit_is_the_callers_own_to_write_into) {
-  const auto hit = tensor::WholeValue::copy_of(flat_of({at::ones({2})}), std::nullopt,
-                                               cache::StoredDtype::kKeep);
-  kTensorOfEncoder.value_of(*hit, std::nullopt)->toTensor().zero_();
-  EXPECT_TRUE(at::equal(kTensorOfEncoder.value_of(*hit, std::nullopt)->toTensor(), at::ones({2})));
-}
-
-class DeclaredRowsTest : public testing::RowsCallTest {
- protected:
-  // All rows of it are stored under their keys.
-  void store(const at::Tensor& result, const Keys& keys) const {
-    const auto call = call_of(at::ones({result.size(0)}), keys);
-    ASSERT_TRUE(call->next_rows().has_value());
-    run(*call, result);
-  }
-  static Rows rows_of(const Declared& declared, const Keys& keys) {
-    const auto call = call_of(at::ones({static_cast<std::int64_t>(keys.size())}), keys);
-    EXPECT_EQ(call->next_rows(), std::nullopt);
-    return declared.rows_of(*call).value();
-  }
-};
-
-TEST_F(DeclaredRowsTest, come_together_where_they_fit) {
-  store(at::tensor({1.0F, 2.0F}), {"a", "b"});
-  const Rows rows = rows_of(kTensorOfEncoder, {"b", "a"});
-  EXPECT_FALSE(rows.apart.has_value());
-  EXPECT_TRUE(at::equal(rows.together.toTensor(), at::tensor({2.0F, 1.0F})));
-}
-
-TEST_F(DeclaredRowsTest, that_do_not_fit_come_apart_or_have_the_batch_run_whole) {
-  store(at::ones({1, 2}), {"short"});
-  store(at::ones({1, 3}), {"long"});
+TEST(DeclaredTest, rows_that_do_not_fit_together_are_a_list_or_a_reason_to_reject_them) {
+  const std::vector<tensor::Flat> rows{flat_of({at::ones({2})}), flat_of({at::ones({3})})};
   Declared any = kTensorOfEncoder;
   any.want = Want::kAny;
-  const Rows rows = rows_of(any, {"short", "long"});
-  ASSERT_TRUE(rows.apart.has_value());
-  EXPECT_EQ(rows.apart->at(1).toTensor().size(0), 3);
-  const auto call = call_of(at::ones({2}), {"short", "long"});
-  EXPECT_EQ(call->next_rows(), std::nullopt);
-  EXPECT_FALSE(kTensorOfEncoder.rows_of(*call).has_value());
-  call->reject_hits();
-  EXPECT_EQ(call->next_rows(), (std::vector<std::int64_t>{0, 1}));
-}
-
-TEST_F(DeclaredRowsTest, of_another_type_are_nothing) {
-  store(at::tensor({1.0F}), {"a"});
+  const auto list = value_of(any, rows);
+  EXPECT_EQ(list->toListRef()[1].toTensor().size(0), 3);
+  std::string why_apart;
+  EXPECT_FALSE(kTensorOfEncoder.value_of(rows, why_apart).has_value());
+  EXPECT_THAT(why_apart, HasSubstr("its rows do not fit into one tensor"));
   const Declared as_pair{"Encoder.forward", type_of("return (x, 1)"), Want::kAny};
-  const auto call = call_of({1}, {"a"});
-  EXPECT_EQ(call->next_rows(), std::nullopt);
-  EXPECT_FALSE(as_pair.rows_of(*call).has_value());
+  EXPECT_FALSE(value_of(as_pair, rows).has_value());
 }
 
 }  // namespace

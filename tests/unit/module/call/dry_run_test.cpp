@@ -9,23 +9,16 @@
 #include <string_view>
 #include <vector>
 
-#include "module/call/call.h"
-#include "module/call/rows_call.h"
-#include "support/module_fixture.h"
+#include "support/call_fixture.h"
 
 namespace modcache::module {
 namespace {
 
 using cache::Mode;
 
-class DryRunTest : public testing::ModuleTest {
+class DryRunTest : public testing::CallFixture {
  protected:
-  void store(const std::string& key) const {
-    Call call(parts_of(input_), key);
-    (void)call.lookup();
-    call.begin_run();
-    call.finish_run(tensor::flatten(at::ones({5})), RunFacts{});
-  }
+  void store(const std::string& key) const { CallFixture::store(key, input_, at::ones({5})); }
   static DryRun ahead(const std::vector<std::string_view>& keys, const at::IValue& input,
                       const std::vector<std::size_t>& rows = {}, std::uint64_t params_grad = 0) {
     return dry_run(parts_of(input), keys, rows, input, params_grad);
@@ -36,7 +29,7 @@ class DryRunTest : public testing::ModuleTest {
 
 TEST_F(DryRunTest, sees_what_a_call_would_find_and_changes_nothing) {
   store("a");
-  const auto before = cache::Cache::instance().stats();
+  const auto before = test_cache().stats();
   const DryRun found = ahead({"a", "b"}, input_);
   EXPECT_EQ(found.signatures[0], "float32[3]");
   ASSERT_EQ(found.entries.size(), 2u);
@@ -44,7 +37,7 @@ TEST_F(DryRunTest, sees_what_a_call_would_find_and_changes_nothing) {
   EXPECT_TRUE(found.entries[0]->is_in_memory);
   EXPECT_TRUE(found.entries[0]->matches);
   EXPECT_FALSE(found.entries[1].has_value());
-  EXPECT_EQ(cache::Cache::instance().stats(), before);
+  EXPECT_EQ(test_cache().stats(), before);
 }
 
 TEST_F(DryRunTest, sees_an_entry_of_another_input_that_would_not_be_used) {
@@ -57,10 +50,7 @@ TEST_F(DryRunTest, sees_an_entry_of_another_input_that_would_not_be_used) {
 
 TEST_F(DryRunTest, looks_at_rows_where_each_has_a_key) {
   const at::Tensor input = at::tensor({1.0F, 2.0F});
-  RowsCall call(parts_of(input, tensor::Per::kRow), BatchKeys({"a", "b"}));
-  ASSERT_TRUE(call.next_rows().has_value());
-  call.begin_run();
-  call.finish_run(tensor::flatten(input * 2), RunFacts{});
+  CallFixture::store(Names{"a", "b"}, input, input * 2);
   const DryRun found = ahead({"b", "a", "c"}, input, {1, 1, 0});
   EXPECT_EQ(found.signatures[0], "float32[]");
   EXPECT_TRUE(found.entries[0]->matches);

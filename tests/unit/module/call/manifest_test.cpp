@@ -17,22 +17,23 @@ using ManifestTest = testing::ModuleTest;
 
 TEST_F(ManifestTest, is_lacked_by_no_scope_where_nothing_may_be_written) {
   set_mode(cache::Mode::kRead);
-  EXPECT_FALSE(lacks_manifest("any"));
+  EXPECT_FALSE(lacks_manifest(test_cache(), "any"));
 }
 
 TEST_F(ManifestTest, remembers_the_last_scopes_of_a_class_each_once) {
-  for (int i = 0; i < 10; ++i) put_manifest("s" + std::to_string(i), "Encoder", "forward", "{}");
-  put_manifest("s4", "Encoder", "forward", "{}");
-  EXPECT_THAT(scopes_of_class("Encoder", "forward"),
+  for (int i = 0; i < 10; ++i)
+    put_manifest(test_cache(), "s" + std::to_string(i), "Encoder", "forward", "{}");
+  put_manifest(test_cache(), "s4", "Encoder", "forward", "{}");
+  EXPECT_THAT(scopes_of_class(test_cache(), "Encoder", "forward"),
               ElementsAre("s2", "s3", "s5", "s6", "s7", "s8", "s9", "s4"));
-  EXPECT_THAT(scopes_of_class("Encoder", "encode"), IsEmpty());
+  EXPECT_THAT(scopes_of_class(test_cache(), "Encoder", "encode"), IsEmpty());
 }
 
 TEST_F(ManifestTest, that_is_too_large_is_not_kept) {
-  EXPECT_TRUE(lacks_manifest("s"));
-  put_manifest("s", "Encoder", "forward", std::string(kMostManifestBytes + 1, ' '));
-  EXPECT_THAT(manifest_of("s"), IsEmpty());
-  EXPECT_FALSE(lacks_manifest("s"));  // it is not made again at every miss
+  EXPECT_TRUE(lacks_manifest(test_cache(), "s"));
+  put_manifest(test_cache(), "s", "Encoder", "forward", std::string(kMostManifestBytes + 1, ' '));
+  EXPECT_THAT(manifest_of(test_cache(), "s"), IsEmpty());
+  EXPECT_FALSE(lacks_manifest(test_cache(), "s"));  // it is not made again at every miss
 }
 
 }  // namespace

@@ -135,14 +135,13 @@ TEST(RowProofTest, ProvesNothingByAResultThatStaysInTheSameShape) {
 class RowProofNoteTest : public testing::ModuleTest {
  protected:
   RowProofNoteTest() {
-    CallParts parts;
-    parts.scope = "scope";
-    parts.method = "forward";
-    context_ = context_of(*session(), parts, tensor::Per::kRow);
+    parts_.scope = "scope";
+    parts_.method = "forward";
+    context_ = parts_.context(tensor::Per::kRow);
   }
-  static cache::SessionPtr session() { return cache::Cache::instance().session(); }
-  RowProof known() const { return row_proof_of(*session(), *context_); }
+  RowProof known() const { return row_proof_of(parts_, *context_); }
 
+  CallParts parts_;
   cache::ContextPtr context_;
 };
 
@@ -151,11 +150,11 @@ TEST_F(RowProofNoteTest, IsRememberedUntilItsScopeIsCleared) {
   RowProof proof;
   proof.verdict = RowProof::Verdict::kProven;
   proof.constants = {0, 12};
-  note_row_proof(*session(), *context_, proof);
+  note_row_proof(parts_, *context_, proof);
   EXPECT_THAT(known().constants, ElementsAre(0, 12));
-  forget_row_proofs(*session(), "another");
+  forget_row_proofs(parts_, "another");
   EXPECT_TRUE(known().is_proven());
-  forget_row_proofs(*session(), "scope");
+  forget_row_proofs(parts_, "scope");
   EXPECT_FALSE(known().is_known());
 }
 
@@ -166,15 +165,15 @@ TEST_F(RowProofNoteTest, IsReadFromTheDirectory) {
       proof.holds_for_one = false;
       proof.constants = {3};
     }
-    note_row_proof(*session(), *context_, proof);
+    note_row_proof(parts_, *context_, proof);
     // Another process would have only the note.
     const std::string about = "rows \nscope";
-    const auto note = session()->find_note(about, cache::Mode::kRead);
+    const auto note = test_cache().find_note(about, cache::Mode::kRead);
     ASSERT_TRUE(note.has_value());
-    forget_row_proofs(*session(), "scope");
+    forget_row_proofs(parts_, "scope");
     EXPECT_FALSE(known().is_known());
-    forget_row_proofs(*session(), "");  // in this process
-    session()->keep_note(about, *note, cache::Mode::kOn);
+    forget_row_proofs(parts_, "");  // in this process
+    test_cache().keep_note(about, *note, cache::Mode::kOn);
     const RowProof found = known();
     EXPECT_EQ(found.verdict, proof.verdict);
     EXPECT_EQ(found.holds_for_one, proof.holds_for_one);

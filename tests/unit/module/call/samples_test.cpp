@@ -16,7 +16,6 @@
 namespace modcache::module {
 namespace {
 
-using cache::Cache;
 using tensor::Flat;
 using tensor::Node;
 using ::testing::ElementsAre;
@@ -43,7 +42,11 @@ class SamplesTest : public testing::ModuleTest {
   }
 
   void keep(const Keys& keys, const std::vector<Flat>& values) const {
-    keep_samples(names_, keys, values, std::vector<std::int64_t>(keys.size(), 5));
+    keep_since(look_up_samples(names_, keys).begun, keys, values);
+  }
+  void keep_since(const cache::Generation& begun, const Keys& keys,
+                  const std::vector<Flat>& values) const {
+    store_samples(names_, begun, keys, values, std::vector<std::int64_t>(keys.size(), 5));
   }
   // The first number of each sample's first tensor; -1 where there is none.
   std::vector<double> found(const Keys& keys) const {
@@ -145,14 +148,24 @@ TEST_F(SamplesTest, what_cannot_be_stored_is_an_error_and_nothing_is_kept) {
 
 TEST_F(SamplesTest, a_worker_that_forgoes_memory_is_served_from_disk) {
   keep({"a"}, {sample(1)});
-  Cache::instance().disable_memory_tier();
+  test_cache().disable_memory_tier();
   EXPECT_THAT(found({"a"}), ElementsAre(1));
   keep({"b"}, {sample(2)});
   EXPECT_THAT(found({"b", "a"}), ElementsAre(2, 1));
   EXPECT_EQ(stat("hits_disk"), 3);
   EXPECT_EQ(stat("entries_memory"), 0);
   EXPECT_EQ(stat("evicted"), 0);
-  EXPECT_EQ(Cache::instance().settings().at("memory"), "0");
+  EXPECT_EQ(test_cache().settings().at("memory"), "0");
+}
+
+TEST_F(SamplesTest, are_not_kept_after_a_clear_that_came_since_they_were_looked_up) {
+  const Keys keys{"a"};
+  const cache::Generation begun = look_up_samples(names_, keys).begun;
+  cache::default_cache()->clear({}, cache::Cache::Tier::kAll);
+  keep_since(begun, keys, {sample(1)});
+  EXPECT_THAT(found(keys), ElementsAre(-1));
+  keep(keys, {sample(2)});
+  EXPECT_THAT(found(keys), ElementsAre(2));
 }
 
 }  // namespace

@@ -9,31 +9,32 @@
 #include <string_view>
 #include <vector>
 
-#include "support/rows_call_fixture.h"
+#include "support/call_fixture.h"
 
 namespace modcache::module {
 namespace {
 
 using ::testing::ElementsAre;
 
-class StoredRowsTest : public testing::RowsCallTest {
+class StoredRowsTest : public testing::CallFixture {
  protected:
   // Stores `result` for one row, which the input 1 gives.
   static void store(std::string_view key, const at::Tensor& result) {
-    const auto call = call_of({1}, {key});
-    ASSERT_TRUE(call->next_rows().has_value());
-    run(*call, result.unsqueeze(0));
+    CallFixture::store(Names{key}, at::ones({1}), result.unsqueeze(0));
+  }
+  cache::Keys keys_of(const Names& names) const {
+    cache::Keys keys(parts_.context(tensor::Per::kRow), names);
+    keys.configuration = parts_.configuration;
+    keys.form = cache::Form::kRow;
+    return keys;
   }
   // Looks the keys up for the rows in reverse order, and adds to `output` what was found. Returns
   // which keys are missing.
-  std::vector<std::size_t> add(const Keys& keys, tensor::RowsOutput& output) const {
-    std::vector<std::size_t> rows;
-    for (std::size_t i = keys.size(); i > 0; --i) rows.push_back(i - 1);
-    const auto session = cache::Cache::instance().session();
-    cache::BatchRequest request{context_of(*session, parts_, tensor::Per::kRow), keys, {}};
-    request.rows = rows;
-    auto found = session->lookup_all(request, true);
-    add_stored_rows(parts_, {*session, request, found, true, keys.size()}, output);
+  std::vector<std::size_t> add(const Names& names, tensor::RowsOutput& output) const {
+    cache::Keys keys = keys_of(names);
+    for (std::size_t i = names.size(); i > 0; --i) keys.input_rows.push_back(i - 1);
+    cache::Found found = parts_.cache->lookup(keys, {});
+    add_stored_rows(parts_, {keys, found, /*may_write=*/true, names.size()}, output);
     return found.missing();
   }
   const CallParts parts_ = parts_of(at::ones({1}), tensor::Per::kRow);
@@ -65,10 +66,7 @@ TEST_F(StoredRowsTest, share_the_layout_of_their_header) {
   store("a", at::tensor({1.0F}));
   store("b", at::tensor({2.0F}));
   forget_memory();
-  const auto session = cache::Cache::instance().session();
-  const Keys keys{"a", "b"};
-  const cache::BatchRequest request{context_of(*session, parts_, tensor::Per::kRow), keys, {}};
-  const auto found = session->lookup_all(request, true);
+  const cache::Found found = parts_.cache->lookup(keys_of({"a", "b"}), {});
   StoredLayouts layouts(found.rows());
   const auto first = layouts.of(found.row(0));
   ASSERT_TRUE(first.is_ok());

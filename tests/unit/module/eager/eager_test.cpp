@@ -18,13 +18,11 @@ class EagerTest : public testing::ModuleTest {
   static CallParts parts() { return parts_of(at::IValue()); }
   // What Python does: begins, runs x * 2 where it must, and finishes.
   at::Tensor call(const std::string& key) {
-    Begun begun = begin_eager(parts(), key, input_, 0);
-    if (begun.next == Next::kReturn) return begun.value.toTensor();
+    Begun begun = begin_eager(parts(), CallKeys::whole(key), input_, 0);
+    if (begun.value.has_value()) return tagged_value(*std::move(begun.value)).toTensor();
     ++runs_;
     const at::Tensor result = input_ * 2;
-    if (begun.next == Next::kRunAndFinish) {
-      begun.run->call.finish_run(tensor::flatten(result), RunFacts{});
-    }
+    if (begun.run != nullptr) begun.run->finish(tensor::flatten(result));
     return result;
   }
 
@@ -42,25 +40,35 @@ TEST_F(EagerTest, runs_once_for_a_key) {
 
 TEST_F(EagerTest, just_runs_while_the_mode_is_off) {
   set_mode(cache::Mode::kOff);
-  EXPECT_EQ(begin_eager(parts(), "a", input_, 0).next, Next::kJustRun);
+  const Begun begun = begin_eager(parts(), CallKeys::whole("a"), input_, 0);
+  EXPECT_FALSE(begun.value.has_value());
+  EXPECT_EQ(begun.run, nullptr);
+  EXPECT_EQ(stat("bypassed_off"), 1);
 }
 
 TEST_F(EagerTest, runs_the_rows_that_are_missing) {
   const std::vector<std::string_view> keys{"a", "b", "a"};
   const at::Tensor input = at::ones({3, 2});
-  RowsBegun begun = begin_eager_rows(parts(), BatchKeys(keys), input, 0);
-  ASSERT_EQ(begun.next, Next::kRunAndFinish);
-  EXPECT_EQ(begun.rows, (std::vector<std::int64_t>{0, 1}));
-  begun.run->call.trust_rows();
-  begun.run->call.finish_run(tensor::flatten(at::ones({2, 2}) * 2), RunFacts{});
-  EXPECT_EQ(begun.run->call.next_rows(), std::nullopt);
-  const TaggedRows rows = eager_rows(begun.run->call);
-  EXPECT_TRUE(at::equal(rows.together.toTensor(), input * 2));
-  EXPECT_EQ(begin_eager_rows(parts(), BatchKeys(keys), input, 0).next, Next::kReturn);
+  CallParts trusted = parts();
+  trusted.are_rows_trusted = true;
+  const Begun begun = begin_eager(trusted, CallKeys(keys), input, 0);
+  ASSERT_NE(begun.run, nullptr);
+  EXPECT_EQ(begun.run->step()->rows, (std::vector<std::int64_t>{0, 1}));
+  begun.run->finish(tensor::flatten(at::ones({2, 2}) * 2));
+  EXPECT_EQ(begun.run->step(), nullptr);
+  EXPECT_TRUE(at::equal(tagged_value(begun.run->value().value()).toTensor(), input * 2));
+  EXPECT_TRUE(begin_eager(parts(), CallKeys(keys), input, 0).value.has_value());
+}
+
+TEST_F(EagerTest, rows_that_do_not_fit_together_are_a_tuple) {
+  const std::vector<tensor::Flat> rows{tensor::flatten(at::ones({2})),
+                                       tensor::flatten(at::ones({3}))};
+  const at::IValue value = tagged_value(rows);
+  EXPECT_EQ(value.toTupleRef().elements()[1].toTensor().size(0), 3);
 }
 
 TEST_F(EagerTest, refuses_another_number_of_rows) {
-  EXPECT_THROW(begin_eager_rows(parts(), BatchKeys({"a", "b"}), at::ones({3, 2}), 0), c10::Error);
+  EXPECT_THROW(begin_eager(parts(), CallKeys({"a", "b"}), at::ones({3, 2}), 0), c10::Error);
 }
 
 }  // namespace

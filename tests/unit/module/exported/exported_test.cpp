@@ -94,6 +94,16 @@ TEST_F(ExportedTest, a_baked_scope_is_that_of_the_weights_it_was_recorded_with) 
   EXPECT_TRUE(is_hit());
 }
 
+TEST_F(ExportedTest, DoesNotStoreAResultWhoseWeightsChangedDuringTheRun) {
+  site_.scope_kind = ScopeKind::kEager;
+  const at::Tensor handle = probe();
+  weights_[0].add_(1);
+  (void)put(handle, {at::full({2}, 5.0F)});
+  EXPECT_EQ(stat("bypassed_impure"), 1);
+  weights_[0].sub_(1);
+  EXPECT_FALSE(is_hit());
+}
+
 TEST_F(ExportedTest, weights_that_cannot_be_hashed_are_run_uncached) {
   site_.scope_kind = ScopeKind::kEager;
   weights_ = {at::ones({2}).to_sparse()};

@@ -25,7 +25,8 @@ class ProbedCallTest : public testing::ModuleTest {
     const auto per = ids.has_value() ? tensor::Per::kRow : tensor::Per::kCall;
     std::optional<at::Tensor> ids_tensor;
     if (ids.has_value()) ids_tensor = at::tensor(*ids, at::kLong);
-    return std::make_unique<ProbedCall>(parts_of(input, per), key, std::move(ids_tensor),
+    return std::make_unique<ProbedCall>(parts_of(input, per), std::vector<at::Tensor>(), key,
+                                        std::move(ids_tensor),
                                         Expected{"float32:1,", std::move(sizes), {}},
                                         /*are_rows_proven=*/true);
   }

@@ -23,7 +23,9 @@ class FileCallTest : public testing::ModelFileTest {
   double call(double x, const std::string& key, const std::string& scope = "",
               const std::string& method = "forward") const {
     const IValue input = at::full({1}, x);
-    return lookup_or_run_file({path_, input, scope, method}, key).toTensor().item<double>();
+    return lookup_or_run_file({path_, input, scope, method}, CallKeys::whole(key))
+        .toTensor()
+        .item<double>();
   }
 };
 
@@ -82,9 +84,10 @@ TEST_F(FileCallTest, rows) {
   const std::string method = "forward";
   const std::vector<std::string_view> keys{"a", "b"};
   for (int turn = 0; turn < 2; ++turn) {
-    const Rows rows = lookup_or_run_file_rows({path_, input, scope, method}, BatchKeys(keys));
-    EXPECT_TRUE(at::equal(rows.together.toTensor(), at::tensor({2.0F, 4.0F})));
-    EXPECT_FALSE(rows.together.toTensor().requires_grad());
+    const at::Tensor rows =
+        lookup_or_run_file({path_, input, scope, method}, CallKeys(keys)).toTensor();
+    EXPECT_TRUE(at::equal(rows, at::tensor({2.0F, 4.0F})));
+    EXPECT_FALSE(rows.requires_grad());
     forget_file();
   }
   EXPECT_FALSE(is_loaded());
@@ -95,7 +98,9 @@ TEST_F(FileCallTest, a_missing_file_is_named) {
   const IValue input = at::ones({1});
   const std::string scope;
   const std::string method = "forward";
-  const auto call_it = [&] { (void)lookup_or_run_file({path, input, scope, method}, "k"); };
+  const auto call_it = [&] {
+    (void)lookup_or_run_file({path, input, scope, method}, CallKeys::whole("k"));
+  };
   EXPECT_THAT(call_it, ThrowsMessage<c10::Error>(HasSubstr(path)));
 }
 

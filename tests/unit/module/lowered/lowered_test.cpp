@@ -35,68 +35,74 @@ class LoweredTest : public testing::ModuleTest {
   }
   static IValue no_attributes() { return testing::tuple_of({}); }
   static void run(LoweredCall& call, const at::Tensor& result,
-                  const LoweredCallBase::States& states = {1, 1},
+                  const LoweredCall::States& states = {1, 1},
                   const std::string& fingerprint = "f1") {
+    ASSERT_TRUE(call.must_run());
     call.begin_run(fingerprint, no_attributes());
-    call.finish(result, states);
+    call.finish_run(result, states);
+    EXPECT_FALSE(call.must_run());
+    EXPECT_TRUE(call.is_last_run());
   }
+  LoweredCall call_of(const LoweredConstants& constants) const {
+    return {constants, input_, CallKeys::whole("a")};
+  }
+  LoweredCall call() const { return call_of(constants()); }
+  bool is_hit(const LoweredConstants& constants) const { return !call_of(constants).must_run(); }
   void store(const at::Tensor& result) const {
-    LoweredCall call(constants(), input_, "a");
-    run(call, result);
+    LoweredCall miss = call();
+    run(miss, result);
   }
 
   const at::Tensor input_ = at::ones({3});
 };
 
 TEST_F(LoweredTest, a_call_is_a_hit_once_a_run_was_kept) {
-  LoweredCall miss(constants(), input_, "a");
-  EXPECT_FALSE(miss.is_hit());
-  run(miss, at::full({2}, 5.0));
-  LoweredCall hit(constants(), input_, "a");
-  ASSERT_TRUE(hit.is_hit());
-  EXPECT_TRUE(at::equal(hit.hit().toTensor(), at::full({2}, 5.0)));
+  store(at::full({2}, 5.0));
+  LoweredCall hit = call();
+  ASSERT_FALSE(hit.must_run());
+  EXPECT_FALSE(hit.is_last_run());
+  EXPECT_TRUE(at::equal(hit.value().toTensor(), at::full({2}, 5.0)));
 }
 
 TEST_F(LoweredTest, the_scope_of_the_site_goes_before_the_fingerprint) {
   LoweredConstants named = constants();
   named.scope = "encoder@1";
-  LoweredCall call(named, input_, "a");
+  LoweredCall call = call_of(named);
   run(call, at::ones({2}));
-  EXPECT_FALSE(LoweredCall(constants(), input_, "a").is_hit());
+  EXPECT_FALSE(is_hit(constants()));
   named.identity.fingerprint = "of other weights";
-  EXPECT_TRUE(LoweredCall(named, input_, "a").is_hit());
+  EXPECT_TRUE(is_hit(named));
 }
 
 TEST_F(LoweredTest, a_module_that_is_not_known_is_run_uncached) {
   LoweredConstants unknown = constants();
   unknown.identity.fingerprint.clear();
-  LoweredCall call(unknown, input_, "a");
-  EXPECT_FALSE(call.is_hit());
+  LoweredCall call = call_of(unknown);
   run(call, at::ones({2}), {1, 1}, "");
   EXPECT_EQ(stat("bypassed_identity"), 1);
   EXPECT_EQ(stat("stored"), 0);
 }
 
 TEST_F(LoweredTest, what_other_weights_gave_is_not_kept) {
-  LoweredCall call(constants(), input_, "a");
+  LoweredCall call = this->call();
   run(call, at::ones({2}), {1, 1}, "f2");
   EXPECT_EQ(stat("stored"), 0);
   EXPECT_EQ(stat("bypassed_impure"), 1);
 }
 
 TEST_F(LoweredTest, what_changed_an_attribute_is_not_kept) {
-  LoweredCall call(constants(), input_, "a");
+  LoweredCall call = this->call();
   run(call, at::ones({2}), {1, 2});
   EXPECT_EQ(stat("stored"), 0);
   EXPECT_EQ(stat("bypassed_impure"), 1);
 }
 
 TEST_F(LoweredTest, a_structured_result_is_the_callers_mistake_where_a_tensor_is_wanted) {
-  LoweredCall call(constants(), input_, "a");
+  LoweredCall call = this->call();
   call.begin_run("f1", no_attributes());
   EXPECT_THAT(
       [&] {
-        call.finish(testing::tuple_of({input_, 1}), {1, 1});
+        call.finish_run(testing::tuple_of({input_, 1}), {1, 1});
       },
       ::testing::ThrowsMessage<c10::Error>(HasSubstr("Encoder.forward returned")));
 }
@@ -107,19 +113,19 @@ TEST_F(LoweredTest, a_hit_of_another_type_is_run_and_replaced) {
   of_pairs.declared = {"Encoder.forward",
                        c10::TupleType::create({c10::TensorType::get(), c10::IntType::get()}),
                        Want::kAny};
-  LoweredCall call(of_pairs, input_, "a");
-  EXPECT_FALSE(call.is_hit());
+  LoweredCall call = call_of(of_pairs);
+  ASSERT_TRUE(call.must_run());
   call.begin_run("f1", no_attributes());
-  call.finish(testing::tuple_of({input_, 1}), {1, 1});
-  LoweredCall again(of_pairs, input_, "a");
-  ASSERT_TRUE(again.is_hit());
-  EXPECT_EQ(again.hit().toTupleRef().elements()[1].toInt(), 1);
+  call.finish_run(testing::tuple_of({input_, 1}), {1, 1});
+  LoweredCall again = call_of(of_pairs);
+  ASSERT_FALSE(again.must_run());
+  EXPECT_EQ(again.value().toTupleRef().elements()[1].toInt(), 1);
 }
 
 TEST_F(LoweredTest, a_call_is_run_uncached_while_the_mode_is_off) {
   store(at::ones({2}));
   set_mode(Mode::kOff);
-  EXPECT_FALSE(LoweredCall(constants(), input_, "a").is_hit());
+  EXPECT_FALSE(is_hit(constants()));
   EXPECT_EQ(stat("bypassed_off"), 1);
 }
 
@@ -129,7 +135,7 @@ class LoweredRowsTest : public LoweredTest {
 
   // What the graph does with a module that is x * 10; `runs_` are the numbers of rows it was given.
   at::Tensor numbers(const std::vector<float>& input, const Keys& keys) {
-    LoweredRowsCall call(constants(), at::tensor(input), BatchKeys(keys));
+    LoweredCall call(constants(), at::tensor(input), CallKeys(keys));
     at::Tensor last;
     runs_.clear();
     while (call.must_run()) {
@@ -138,7 +144,7 @@ class LoweredRowsTest : public LoweredTest {
       last = rows * 10;
       call.finish_run(last, {1, 1});
     }
-    return call.is_last_run() ? last : call.rows().together.toTensor();
+    return call.is_last_run() ? last : call.value().toTensor();
   }
 
   std::vector<std::int64_t> runs_;
@@ -162,7 +168,7 @@ TEST_F(LoweredRowsTest, an_empty_batch_and_one_under_off_are_run_as_they_are) {
 }
 
 TEST_F(LoweredRowsTest, as_many_rows_as_keys_are_wanted) {
-  EXPECT_THROW(LoweredRowsCall(constants(), at::ones({3}), BatchKeys({"a"})), c10::Error);
+  EXPECT_THROW(LoweredCall(constants(), at::ones({3}), CallKeys({"a"})), c10::Error);
 }
 
 }  // namespace

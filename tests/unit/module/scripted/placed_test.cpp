@@ -17,7 +17,6 @@
 namespace modcache::module {
 namespace {
 
-using cache::Cache;
 using cache::Place;
 using torch::jit::Module;
 
@@ -28,20 +27,21 @@ class PlacedTest : public testing::ModuleTest, public ::testing::WithParamInterf
   PlacedTest() {
     configure({{"match", "none"}});
     encoder_.define("def forward(self, x):\n  return x * 100\n");
-    Cache::instance().place(scope_, place_);
+    test_cache().place(scope_, place_);
   }
-  ~PlacedTest() override { Cache::instance().place(scope_, Place{}); }
+  ~PlacedTest() override { test_cache().place(scope_, Place{}); }
 
   std::vector<double> rows(const std::vector<double>& input, const Keys& keys) const {
-    const at::Tensor out = lookup_or_run_rows({encoder_._ivalue(), at::tensor(input, at::kDouble),
-                                               scope_, method_, Want::kTensor},
-                                              BatchKeys(keys))
-                               .together.toTensor()
+    const at::Tensor out = lookup_or_run({encoder_._ivalue(), at::tensor(input, at::kDouble),
+                                          scope_, method_, Want::kTensor},
+                                         CallKeys(keys))
+                               .toTensor()
                                .contiguous();
     return {out.data_ptr<double>(), out.data_ptr<double>() + out.numel()};
   }
   at::Tensor whole(const at::Tensor& input, const std::string& key) const {
-    return lookup_or_run({encoder_._ivalue(), input, scope_, method_, Want::kTensor}, key)
+    return lookup_or_run({encoder_._ivalue(), input, scope_, method_, Want::kTensor},
+                         CallKeys::whole(key))
         .toTensor();
   }
 
@@ -81,14 +81,14 @@ TEST_P(PlacedTest, rows_found_on_disk_come_to_a_device_and_stay_on_disk_otherwis
   rows({1, 2}, {"a", "b"});
   forget_memory();
   rows({1, 2}, {"a", "b"});
-  Cache::instance().wait_until_read_ahead();
+  test_cache().wait_until_read_ahead();
   EXPECT_EQ(stat("entries_memory"), GetParam() == Place::Kind::kDevice ? 2 : 0);
   EXPECT_EQ(rows({1, 2}, {"a", "b"}), (std::vector<double>{100, 200}));
 }
 
 TEST_P(PlacedTest, rows_are_verified_against_what_lies_there) {
   rows({1, 2}, {"a", "b"});
-  Cache::instance().set_mode(cache::Mode::kVerify);
+  test_cache().set_mode(cache::Mode::kVerify);
   rows({1, 9}, {"a", "b"});
   EXPECT_EQ(stat("verify_differences"), 1);
   EXPECT_EQ(stat("errors"), 0);
@@ -120,7 +120,7 @@ TEST_P(PlacedTest, what_is_held_moves_to_a_place_and_back) {
   const at::Tensor first = whole(input, "key");
   rows({1, 2}, {"a", "b"});
   for (const Place& place : {Place{}, place_, Place{}}) {
-    Cache::instance().place(scope_, place);
+    test_cache().place(scope_, place);
     EXPECT_TRUE(whole(input, "key").equal(first));
     EXPECT_EQ(rows({2, 1}, {"b", "a"}), (std::vector<double>{200, 100}));
   }
@@ -131,7 +131,7 @@ TEST_P(PlacedTest, a_forked_child_reads_from_disk_what_only_its_parent_can_read)
   const at::Tensor input = at::ones({2, 3});
   const at::Tensor first = whole(input, "key");
   rows({1, 2}, {"a", "b"});
-  Cache::instance().flush();
+  test_cache().flush();
   testing::ChildProcess child([&] {
     const bool are_right = whole(input, "key").equal(first) &&
                            rows({1, 2}, {"a", "b"}) == std::vector<double>{100, 200};

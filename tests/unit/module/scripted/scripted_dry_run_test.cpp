@@ -22,7 +22,7 @@ class ScriptedDryRunTest : public testing::ModuleTest {
   void run() const {
     const at::IValue object = module_._ivalue();
     const std::string method = "forward";
-    (void)lookup_or_run({object, input_, scope_, method}, "a");
+    (void)lookup_or_run({object, input_, scope_, method}, CallKeys::whole("a"));
   }
   ScriptedDryRun dry_run() const {
     return scripted_dry_run(module_._ivalue(), "forward", input_, tensor::Per::kCall);
@@ -57,9 +57,9 @@ TEST_F(ScriptedDryRunTest, says_why_the_last_result_was_not_kept) {
 }
 
 TEST_F(ScriptedDryRunTest, counts_and_stores_nothing) {
-  const auto before = cache::Cache::instance().stats();
+  const auto before = test_cache().stats();
   (void)dry_run();
-  EXPECT_EQ(cache::Cache::instance().stats(), before);
+  EXPECT_EQ(test_cache().stats(), before);
 }
 
 TEST_F(ScriptedDryRunTest, is_asked_of_a_module_that_has_the_method) {

@@ -28,7 +28,7 @@ class ScriptedManifestTest : public testing::ModuleTest {
 
   std::string run(const std::string& key) const {
     const at::IValue object = encoder_._ivalue();
-    lookup_or_run({object, at::ones({3}), "", "forward", Want::kTensor}, key);
+    lookup_or_run({object, at::ones({3}), "", "forward", Want::kTensor}, CallKeys::whole(key));
     return fingerprint(object, "forward");
   }
 
@@ -37,27 +37,27 @@ class ScriptedManifestTest : public testing::ModuleTest {
 
 TEST_F(ScriptedManifestTest, is_kept_when_a_scope_first_stores_something) {
   const std::string scope = run("a");
-  EXPECT_FALSE(lacks_manifest(scope));
-  EXPECT_TRUE(lacks_manifest("another"));
-  EXPECT_THAT(manifest_of(scope), HasSubstr("\"weight\":"));
-  EXPECT_THAT(manifest_of(scope), HasSubstr("\"class\":\"Encoder\""));
-  EXPECT_THAT(scopes_of_class("Encoder", "forward"), ElementsAre(scope));
+  EXPECT_FALSE(lacks_manifest(test_cache(), scope));
+  EXPECT_TRUE(lacks_manifest(test_cache(), "another"));
+  EXPECT_THAT(manifest_of(test_cache(), scope), HasSubstr("\"weight\":"));
+  EXPECT_THAT(manifest_of(test_cache(), scope), HasSubstr("\"class\":\"Encoder\""));
+  EXPECT_THAT(scopes_of_class(test_cache(), "Encoder", "forward"), ElementsAre(scope));
 }
 
 TEST_F(ScriptedManifestTest, is_not_counted) {
   run("a");
-  Cache::instance().flush();
-  EXPECT_EQ(Cache::instance().stats().at("stored"), 1);
-  EXPECT_EQ(Cache::instance().stats().at("entries_disk"), 1);
-  EXPECT_EQ(Cache::instance().clear({}, Cache::Tier::kAll), 1);
+  test_cache().flush();
+  EXPECT_EQ(test_cache().stats().at("stored"), 1);
+  EXPECT_EQ(test_cache().stats().at("entries_disk"), 1);
+  EXPECT_EQ(test_cache().clear({}, Cache::Tier::kAll), 1);
 }
 
 TEST_F(ScriptedManifestTest, is_written_anew_once_everything_was_cleared) {
   const std::string scope = run("a");
-  Cache::instance().clear({}, Cache::Tier::kAll);
-  EXPECT_THAT(manifest_of(scope), IsEmpty());
+  test_cache().clear({}, Cache::Tier::kAll);
+  EXPECT_THAT(manifest_of(test_cache(), scope), IsEmpty());
   run("a");
-  EXPECT_THAT(manifest_of(scope), Not(IsEmpty()));
+  EXPECT_THAT(manifest_of(test_cache(), scope), Not(IsEmpty()));
 }
 
 TEST_F(ScriptedManifestTest, is_json_whatever_the_names_hold) {

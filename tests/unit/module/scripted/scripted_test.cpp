@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of TorchScript modules with one key and with one key per row: call.h, rows_call.h,
-// module_run.h by way of scripted.h.
+// Calls of TorchScript modules with one key and with one key per row: call.h, run.h and rules.h by
+// way of scripted.h.
 #include "module/scripted/scripted.h"
 
 #include <ATen/ATen.h>
@@ -39,24 +39,27 @@ class ScriptedTest : public testing::ModuleTest {
   IValue call(const Module& module, const IValue& input, const std::string& key,
               Want want = Want::kTensor) const {
     const IValue object = module._ivalue();
-    return lookup_or_run({object, input, scope_, method_, want}, key);
+    return lookup_or_run({object, input, scope_, method_, want}, CallKeys::whole(key));
   }
-  Rows rows(const Module& module, const IValue& input, const std::vector<std::string_view>& keys,
-            Want want = Want::kTensor) const {
+  // Sets are_apart_.
+  IValue rows(const Module& module, const IValue& input, const std::vector<std::string_view>& keys,
+              Want want = Want::kTensor) {
     const IValue object = module._ivalue();
-    return lookup_or_run_rows({object, input, scope_, method_, want}, BatchKeys(keys));
+    are_apart_ = false;
+    return lookup_or_run({object, input, scope_, method_, want}, CallKeys(keys), &are_apart_);
   }
   // [B] numbers in, [B] out.
   std::vector<double> numbers(const Module& module, const std::vector<double>& input,
-                              const std::vector<std::string_view>& keys) const {
+                              const std::vector<std::string_view>& keys) {
     const at::Tensor out =
-        rows(module, at::tensor(input, at::kDouble), keys).together.toTensor().contiguous();
+        rows(module, at::tensor(input, at::kDouble), keys).toTensor().contiguous();
     return {out.data_ptr<double>(), out.data_ptr<double>() + out.numel()};
   }
 
   const std::string scope_ = "scope";
   const std::string method_ = "forward";
   using Numbers = std::vector<double>;
+  bool are_apart_ = false;
 };
 
 // ----- one key per row
@@ -90,9 +93,9 @@ TEST_F(ScriptedTest, ids_find_what_was_stored_under_their_texts) {
   const IValue object = module._ivalue();
   const std::vector<std::int64_t> ids{-3, 7};
   const IValue input = at::tensor({2.0, 1.0}, at::kDouble);
-  const Rows found = lookup_or_run_rows({object, input, scope_, method_, Want::kTensor},
-                                        BatchKeys::of_ids(ids.data(), ids.size()));
-  EXPECT_TRUE(at::equal(found.together.toTensor(), at::tensor({200.0, 100.0}, at::kDouble)));
+  const IValue found = lookup_or_run({object, input, scope_, method_, Want::kTensor},
+                                     CallKeys::of_ids(ids.data(), ids.size()));
+  EXPECT_TRUE(at::equal(found.toTensor(), at::tensor({200.0, 100.0}, at::kDouble)));
 }
 
 TEST_F(ScriptedTest, rows_stored_under_another_dtype_setting_serve_the_same_batch) {
@@ -104,8 +107,7 @@ TEST_F(ScriptedTest, rows_stored_under_another_dtype_setting_serve_the_same_batc
   (void)rows(third, at::tensor({1.0}, at::kFloat), {"d"});
   for (int tier = 0; tier < 2; ++tier) {
     const at::Tensor out =
-        rows(third, at::tensor({1.0, 1.0, 1.0, 1e6}, at::kFloat), {"c", "a", "d", "b"})
-            .together.toTensor();
+        rows(third, at::tensor({1.0, 1.0, 1.0, 1e6}, at::kFloat), {"c", "a", "d", "b"}).toTensor();
     const at::Tensor exact = at::tensor({1.0, 1.0, 1.0, 1e6}, at::kFloat) / 3;
     EXPECT_EQ(out[0].item<float>(), exact[0].to(at::kHalf).item<float>());
     EXPECT_TRUE(at::equal(out.slice(0, 1), exact.slice(0, 1)));
@@ -119,13 +121,14 @@ TEST_F(ScriptedTest, a_batch_whose_rows_do_not_fit_runs_whole_and_comes_apart_as
   (void)rows(module, at::arange(3.0).unsqueeze(0), {"three"});
   (void)rows(module, at::arange(2.0).unsqueeze(0), {"two"});
   const at::Tensor input = at::ones({3, 2});
-  EXPECT_TRUE(at::equal(rows(module, input, {"two", "new", "three"}).together.toTensor(), input));
+  EXPECT_TRUE(at::equal(rows(module, input, {"two", "new", "three"}).toTensor(), input));
   EXPECT_EQ(stat("bypassed_rows"), 3);
-  const Rows any = rows(module, input, {"two", "new", "three"}, Want::kAny);
-  ASSERT_TRUE(any.apart.has_value());
-  EXPECT_EQ((*any.apart)[0].toTensor().size(0), 2);
-  EXPECT_EQ((*any.apart)[1].toTensor().size(0), 2);
-  EXPECT_EQ((*any.apart)[2].toTensor().size(0), 3);
+  const IValue value = rows(module, input, {"two", "new", "three"}, Want::kAny);
+  const auto any = value.toListRef();
+  EXPECT_TRUE(are_apart_);
+  EXPECT_EQ(any[0].toTensor().size(0), 2);
+  EXPECT_EQ(any[1].toTensor().size(0), 2);
+  EXPECT_EQ(any[2].toTensor().size(0), 3);
 }
 
 TEST_F(ScriptedTest, a_result_without_the_rows_is_given_and_not_stored) {
@@ -133,7 +136,7 @@ TEST_F(ScriptedTest, a_result_without_the_rows_is_given_and_not_stored) {
   for (const char* code : {"def forward(self, x):\n  return x.sum()\n",
                            "def forward(self, x):\n  return x.t().contiguous()\n"}) {
     const Module module = module_of(code);
-    const at::Tensor given = rows(module, input, {"a", "b"}).together.toTensor();
+    const at::Tensor given = rows(module, input, {"a", "b"}).toTensor();
     EXPECT_TRUE(at::equal(given, torch::jit::Module(module).forward({input}).toTensor()));
   }
   EXPECT_EQ(stat("stored"), 0);
@@ -153,7 +156,7 @@ TEST_F(ScriptedTest, counts_of_keys_and_rows_must_agree_before_anything_runs) {
 
 TEST_F(ScriptedTest, an_empty_batch_is_what_the_module_returns_for_it) {
   const Module module = module_of("def forward(self, x):\n  return torch.cat([x, x], dim=1)\n");
-  EXPECT_EQ(rows(module, at::ones({0, 3}), {}).together.toTensor().sizes(),
+  EXPECT_EQ(rows(module, at::ones({0, 3}), {}).toTensor().sizes(),
             (std::vector<std::int64_t>{0, 6}));
   EXPECT_EQ(stat("stored"), 0);
 }
@@ -161,7 +164,7 @@ TEST_F(ScriptedTest, an_empty_batch_is_what_the_module_returns_for_it) {
 TEST_F(ScriptedTest, a_result_that_cannot_be_stored_passes_through_with_repeated_keys_too) {
   const Module sparse = module_of("def forward(self, x):\n  return x.to_sparse()\n");
   const at::Tensor input = at::ones({3, 2});
-  const IValue out = rows(sparse, input, {"a", "b", "a"}).together;
+  const IValue out = rows(sparse, input, {"a", "b", "a"});
   ASSERT_TRUE(out.toTensor().is_sparse());
   EXPECT_TRUE(at::equal(out.toTensor().to_dense(), input));
   EXPECT_EQ(stat("bypassed_type"), 3);
@@ -181,7 +184,7 @@ TEST_F(ScriptedTest, a_result_that_requires_grad_is_not_stored_and_keeps_its_gra
   const Module module = module_of(kTimes100);
   const at::Tensor input = at::ones({3}).requires_grad_();
   for (int turn = 0; turn < 2; ++turn) {
-    const at::Tensor out = rows(module, input, {"a", "b", "a"}).together.toTensor();
+    const at::Tensor out = rows(module, input, {"a", "b", "a"}).toTensor();
     EXPECT_TRUE(out.requires_grad());
     out.sum().backward();
   }
@@ -193,7 +196,7 @@ TEST_F(ScriptedTest, a_result_that_requires_grad_is_not_stored_and_keeps_its_gra
 TEST_F(ScriptedTest, what_a_caller_writes_into_a_batch_changes_no_later_hit) {
   const Module module = module_of(kTimes100);
   for (int turn = 0; turn < 3; ++turn) {
-    at::Tensor out = rows(module, at::tensor({1.0, 2.0}), {"a", "b"}).together.toTensor();
+    at::Tensor out = rows(module, at::tensor({1.0, 2.0}), {"a", "b"}).toTensor();
     EXPECT_EQ(out[0].item<double>(), 100);
     out.fill_(-1);
     if (turn == 1) forget_memory();
@@ -263,12 +266,12 @@ TEST_F(ScriptedTest, a_structured_result_has_one_type_on_a_miss_and_on_every_hit
 TEST_F(ScriptedTest, structured_rows_come_together_with_their_type) {
   const Module module = module_of(kStructured);
   const IValue input = at::arange(6, at::kFloat).view({3, 2});
-  const IValue fresh = rows(module, input, {"a", "b", "c"}, Want::kAny).together;
+  const IValue fresh = rows(module, input, {"a", "b", "c"}, Want::kAny);
   forget_memory();
   (void)rows(module, at::full({1, 2}, 9.0), {"d"}, Want::kAny);
   const IValue mixed_input =
       at::tensor({4.0, 5.0, 7.0, 7.0, 0.0, 1.0, 9.0, 9.0}, at::kFloat).view({4, 2});
-  const IValue mixed = rows(module, mixed_input, {"c", "new", "a", "d"}, Want::kAny).together;
+  const IValue mixed = rows(module, mixed_input, {"c", "new", "a", "d"}, Want::kAny);
   EXPECT_EQ(*c10::unshapedType(mixed.type()), *c10::unshapedType(fresh.type()));
   const auto a = mixed.toGenericDict().at("a").toTupleRef().elements().vec();
   EXPECT_TRUE(at::equal(a[0].toTensor(), mixed_input.toTensor() + 1));
@@ -291,7 +294,7 @@ TEST_F(ScriptedTest, a_structured_result_in_the_tensor_form_names_the_other_oper
     EXPECT_THAT(message([&] { return call(module, at::ones({2}), "key"); }),
                 HasSubstr("lookup_or_run_any"));
     EXPECT_THAT(message([&] {
-                  return rows(module, at::ones({2}), {"a", "b"}).together;
+                  return rows(module, at::ones({2}), {"a", "b"});
                 }),
                 HasSubstr("lookup_or_run_any"));
     (void)call(module, at::ones({2}), "key", Want::kAny);

@@ -5,10 +5,13 @@
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "module/watch/optimizer_steps.h"
 
 namespace modcache::module {
 namespace {
@@ -149,6 +152,71 @@ TEST_F(TensorWatchTest, lends_digests_of_what_is_unchanged_and_hashes_the_rest) 
   EXPECT_EQ(renewed.digest(0), watch_.digest(0));
   EXPECT_EQ(renewed.digest(1), module::hash_tensor(tensors_[1]));
   EXPECT_NE(renewed.digest(1), watch_.digest(1));
+}
+
+TEST_F(TensorWatchTest, HashesOnlyTheSteppedTensorsAgain) {
+  // Neither write is seen by a sample, and only the stepped tensor is hashed again.
+  const auto write_silently = [](const at::Tensor& tensor) { tensor.data_ptr<float>()[70] = -1; };
+  std::vector<at::Tensor> tensors{at::ones({1000}), at::ones({1000})};
+  const TensorWatch watch(tensors, Hashing::kContents, nullptr);
+  for (const at::Tensor& tensor : tensors) write_silently(tensor);
+  note_optimizer_step({tensors[1]});
+  EXPECT_FALSE(watch.is_true_of(tensors));
+  const TensorWatch renewed(tensors, Hashing::kContents, &watch);
+  EXPECT_EQ(renewed.digest(0), watch.digest(0));
+  EXPECT_EQ(renewed.digest(1), module::hash_tensor(tensors[1]));
+  EXPECT_TRUE(renewed.is_true_of(tensors));
+}
+
+TEST_F(TensorWatchTest, IgnoresStepsOfOtherTensors) {
+  note_optimizer_step({at::ones({3})});
+  EXPECT_TRUE(is_unchanged());
+}
+
+TEST_F(TensorWatchTest, HashesAllAgainAfterASilentChangeOfOne) {
+  tensors_.push_back(at::ones({1000}));
+  const TensorWatch watch(tensors_, Hashing::kContents, nullptr);
+  tensors_[0].variable_data().mul_(2);
+  tensors_[3].data_ptr<float>()[70] = -1;
+  const TensorWatch renewed(tensors_, Hashing::kContents, &watch);
+  EXPECT_EQ(renewed.digest(0), module::hash_tensor(tensors_[0]));
+  EXPECT_EQ(renewed.digest(3), module::hash_tensor(tensors_[3]));
+}
+
+// --- After a run ---------------------------------------------------------------------------------
+
+constexpr std::chrono::microseconds kShortRun{1};
+
+TEST_F(TensorWatchTest, IsUnchangedAfterARunThatChangedNothing) {
+  for (int turn = 0; turn < 20; ++turn) EXPECT_TRUE(watch_.is_unchanged_after(kShortRun));
+}
+
+TEST_F(TensorWatchTest, SeesAfterARunThatASampleDiffers) {
+  tensors_[0].variable_data().mul_(2);
+  EXPECT_FALSE(watch_.is_unchanged_after(kShortRun));
+}
+
+TEST_F(TensorWatchTest, SeesAfterARunThatAnOptimizerStepped) {
+  note_optimizer_step({tensors_[1]});
+  EXPECT_FALSE(watch_.is_unchanged_after(kShortRun));
+}
+
+TEST_F(TensorWatchTest, SeesAfterARunThatTheStorageIsGoneOrHasOtherMemory) {
+  std::vector<at::Tensor> tensors{at::ones({8})};
+  const TensorWatch moved(tensors, Hashing::kContents, nullptr);
+  tensors[0].storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+      tensors[0].storage().allocator()->allocate(32));
+  EXPECT_FALSE(moved.is_unchanged_after(kShortRun));
+  const TensorWatch freed(tensors, Hashing::kContents, nullptr);
+  tensors.clear();
+  EXPECT_FALSE(freed.is_unchanged_after(kShortRun));
+}
+
+TEST_F(TensorWatchTest, ReadsOnAfterALongRun) {
+  tensors_[0].data_ptr<float>()[70] = -1;  // between the samples
+  EXPECT_TRUE(watch_.is_unchanged_after(kShortRun));
+  EXPECT_FALSE(watch_.is_unchanged_after(std::chrono::seconds(1)));
+  EXPECT_FALSE(watch_.is_unchanged_after(kShortRun)) << "it stays changed";
 }
 
 }  // namespace

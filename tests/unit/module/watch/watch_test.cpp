@@ -21,9 +21,9 @@ TEST(WatchTest, gives_equal_contents_one_digest) {
 TEST(WatchTest, notices_a_write_and_a_request_to_hash_anew) {
   Watch watch;
   const std::vector<at::Tensor> tensors{at::ones({3})};
-  EXPECT_EQ(watch.contents(), nullptr);
+  EXPECT_EQ(watch.tensors(), nullptr);
   const std::string digest = watch.digest(tensors);
-  EXPECT_NE(watch.contents(), nullptr);
+  EXPECT_NE(watch.tensors(), nullptr);
   EXPECT_TRUE(watch.still_has(tensors, digest));
   watch.refresh();
   EXPECT_FALSE(watch.still_has(tensors, digest));

@@ -77,7 +77,6 @@ TEST_F(ReceivedRowsTest, a_row_that_was_added_is_found_with_all_that_was_receive
   EXPECT_EQ(found.payload_size_bytes(1), 11u);
   EXPECT_EQ(found.run_us(1), 7);
   EXPECT_EQ(found.stored_at_us(1), 8);
-  EXPECT_FALSE(found.is_provisional(1));
   EXPECT_EQ(read_row(found, 1), "the payload");
 }
 

@@ -27,6 +27,7 @@ class WriteQueueTest : public ::testing::Test {
     put->key = key;
     put->address = address_of(context_->digest, key);
     put->sequence = sequence;
+    put->begun_at = sequence;
     put->size_bytes = size_bytes;
     return put;
   }
@@ -236,38 +237,6 @@ TEST_F(WriteQueueTest, holds_callers_back_while_the_disk_is_slow) {
   EXPECT_GE(waited, WriteQueue::kMostAge);
   // A stopped disk does not block callers for ever; `later` is 10 s away.
   EXPECT_LT(waited, std::chrono::seconds(8));
-}
-
-// They wait for a look at the weights that they were computed with, and not for the disk.
-TEST_F(WriteQueueTest, what_waits_for_its_confirmation_holds_nobody_back) {
-  constexpr std::uint64_t kMiB = 1 << 20;
-  WriteQueue queue(64 * kMiB);
-  const auto time_of_push = [&](const std::string& key, Sequence sequence) {
-    const auto began = Clock::now();
-    const auto put = make(key, sequence, 4 * kMiB);
-    EXPECT_TRUE(queue.push(put, began + std::chrono::seconds(60)).is_ok());
-    return Clock::now() - began;
-  };
-  const auto take_all = [&] { return queue.take(milliseconds(0), Clock::now()); };
-
-  // 4 MiB are as much as is written in time at first. The least of several, since the machine may
-  // be busy.
-  auto least_wait = Clock::duration::max();
-  time_of_push("a", 1);
-  queue.hold_back(take_all(), {});
-  for (Sequence sequence = 2; sequence < 7; ++sequence) {
-    least_wait = std::min(least_wait, time_of_push("b", sequence));
-    std::vector<QueuedPutPtr> batch = take_all();
-    ASSERT_EQ(batch.size(), 2u) << "what is held back takes no room of a batch";
-    EXPECT_EQ(batch[0]->key, "a");
-    queue.hold_back({batch[0]}, {batch[1]});
-    queue.finish({batch[1]}, Status::ok());
-  }
-  EXPECT_LT(least_wait, WriteQueue::kMostAge);
-  EXPECT_NE(queue.find_all(batch_of({*context_, "a"}))[0], nullptr);
-  EXPECT_EQ(queue.size_bytes(), 4 * kMiB);
-  (void)queue.remove({{"scope", "a"}, 10, context_->digest});
-  EXPECT_EQ(queue.size_bytes(), 0u);
 }
 
 }  // namespace
