@@ -92,6 +92,12 @@ void check_ok(const char* op, const Status& status) {
   TORCH_CHECK(false, op, ": ", status.message());
 }
 
+cache::Options given_options(const c10::Dict<std::string, std::string>& options) {
+  cache::Options given;
+  for (const auto& option : options) given.emplace(option.key(), option.value());
+  return given;
+}
+
 cache::Cache::Tier parse_tier(const std::string& tier) {
   if (tier == "all") return cache::Cache::Tier::kAll;
   if (tier == "memory") return cache::Cache::Tier::kMemory;

@@ -5,6 +5,7 @@
 // fix it.
 #pragma once
 
+#include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -50,6 +51,8 @@ at::Tensor checked_ids(const char* op, const at::Tensor& ids);
 
 // Throws the status's message; kInvalidArgument is the caller's mistake.
 void check_ok(const char* op, const Status& status);
+
+cache::Options given_options(const c10::Dict<std::string, std::string>& options);
 
 cache::Cache::Tier parse_tier(const std::string& tier);
 

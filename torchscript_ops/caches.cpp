@@ -18,18 +18,26 @@ using module::HeldCache;
 using HeldPtr = c10::intrusive_ptr<HeldCache>;
 
 HeldPtr make_held(const c10::Dict<std::string, std::string>& options) {
-  cache::Options given;
-  for (const auto& option : options) given.emplace(option.key(), option.value());
-  auto made = cache::make_cache(given);
+  auto made = cache::make_cache(given_options(options));
   check_ok("modcache.Cache", made.status());
   return c10::make_intrusive<HeldCache>(std::move(made).value());
 }
 
-// Sets the cache of the calling thread, None for the default, and returns the one before. For
-// Python's tasks: `is_of_several_tasks` says that the thread has others, which differ.
-std::optional<HeldPtr> enter(const std::optional<HeldPtr>& cache, bool is_of_several_tasks) {
-  module::ThreadCache before = module::set_thread_cache(
+// Sets the cache of the calling thread; None: the default.
+module::ThreadCache set_cache(const std::optional<HeldPtr>& cache, bool is_of_several_tasks) {
+  return module::set_thread_cache(
       {cache.has_value() ? (*cache)->cache : nullptr, is_of_several_tasks});
+}
+
+// For Python's tasks: `is_of_several_tasks` says that the thread has others, which differ. A static
+// method, since an operator that is given an object costs ten times as much.
+void use(const std::optional<HeldPtr>& cache, bool is_of_several_tasks) {
+  set_cache(cache, is_of_several_tasks);
+}
+
+// For hosts: returns the cache before.
+std::optional<HeldPtr> enter(const std::optional<HeldPtr>& cache, bool is_of_several_tasks) {
+  module::ThreadCache before = set_cache(cache, is_of_several_tasks);
   if (before.cache == nullptr) return std::nullopt;
   return c10::make_intrusive<HeldCache>(std::move(before.cache));
 }
@@ -41,7 +49,7 @@ void flush_all() {
 }  // namespace
 
 void register_caches(torch::Library& m) {
-  m.class_<HeldCache>("Cache").def_static("make", &make_held);
+  m.class_<HeldCache>("Cache").def_static("use", &use);
   const std::string held = "__torch__.torch.classes.cache.Cache";
   define(m, "_make_cache(Dict(str, str) options) -> " + held, &make_held);
   define(m, "_enter_cache(" + held + "? cache, bool is_of_several_tasks=False) -> " + held + "?",

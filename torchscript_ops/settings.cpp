@@ -22,9 +22,7 @@ using Options = c10::Dict<std::string, std::string>;
 using Counts = c10::Dict<std::string, std::int64_t>;
 
 void configure(const Options& options) {
-  cache::Options given;
-  for (const auto& option : options) given.emplace(option.key(), option.value());
-  check_ok("cache::configure", module::current_cache()->configure(given));
+  check_ok("cache::configure", module::current_cache()->configure(given_options(options)));
 }
 
 Options settings() {

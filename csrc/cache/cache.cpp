@@ -17,6 +17,13 @@ Access access_of(bool may_write) { return may_write ? Access::kWrite : Access::k
 
 thread_local bool admits_all_here = false;
 
+std::vector<Digest128> addresses_at(const Keys& keys, const std::vector<std::size_t>& places) {
+  std::vector<Digest128> addresses;
+  addresses.reserve(places.size());
+  for (const std::size_t i : places) addresses.push_back(keys.addresses[i]);
+  return addresses;
+}
+
 }  // namespace
 
 Found Cache::lookup(const Keys& keys, const LookupOptions& options) {
@@ -102,11 +109,8 @@ void Cache::count_hits(const Keys& keys, const Found& found, bool may_write) {
 void Cache::enter_runs(const Keys& keys, const LookupOptions& options, std::uint64_t completed_runs,
                        Found& found) {
   const std::vector<std::size_t> missing = found.missing();
-  std::vector<Digest128> addresses;
-  addresses.reserve(missing.size());
-  for (const std::size_t i : missing) addresses.push_back(keys.addresses[i]);
   std::vector<bool> is_led;
-  found.lead = in_flight_.try_enter_all(addresses, is_led);
+  found.lead = in_flight_.try_enter_all(addresses_at(keys, missing), is_led);
   for (std::size_t place = 0; place < missing.size(); ++place) {
     (is_led[place] ? found.led : found.awaited).push_back(missing[place]);
   }
@@ -125,10 +129,8 @@ void Cache::enter_runs(const Keys& keys, const LookupOptions& options, std::uint
 
 SingleFlight::Waited Cache::wait_for(const Keys& keys, const std::vector<std::size_t>& places) {
   if (places.empty()) return {};
-  std::vector<Digest128> addresses;
-  addresses.reserve(places.size());
-  for (const std::size_t i : places) addresses.push_back(keys.addresses[i]);
-  return in_flight_.wait_all(addresses, run_times_.patience(keys.context()->scope));
+  return in_flight_.wait_all(addresses_at(keys, places),
+                             run_times_.patience(keys.context()->scope));
 }
 
 void Cache::sample_hits(const Keys& keys, Found& found) {

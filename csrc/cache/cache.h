@@ -236,8 +236,7 @@ class Cache {
   void flush();
   enum class Tier { kAll, kMemory, kDisk, kRemote };
   // Removes entries of the namespace that is set; all of the directory's where nothing narrows and
-  // no namespace is set. Results of calls that began before are not stored, unless only memory is
-  // cleared. Returns how many are
+  // no namespace is set. Results of calls that began before are not stored. Returns how many are
   // gone: 0, with a log line, where the mode forbids to write, since then none is removed
   // (Tier::kMemory aside, which needs no permission).
   std::int64_t clear(store::ClearFilter filter, Tier tier);

@@ -278,9 +278,8 @@ std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   if (!filter.covers_everything() || !name_space.empty()) {
     filter.scope = store::scope_range(description_prefix_of(name_space), filter.scope);
   }
-  if (tier == Tier::kMemory) return configuration->tiers.memory->clear(filter).entries;
   // Before anything goes: an entry that is gone from memory alone is found on disk again.
-  if (!may_write(mode())) {
+  if (tier != Tier::kMemory && !may_write(mode())) {
     log(LogLevel::kWarning, "clear-not-allowed",
         "clear: nothing was removed from the directory '" + configuration->settings.dir +
             "', since the mode is '" + std::string(mode_name(mode())) +
@@ -289,6 +288,7 @@ std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   }
   // Results of calls that began before are not stored. One that is younger than what is cleared is.
   if (filter.older_than_us == 0) generations_.renew(scope);
+  if (tier == Tier::kMemory) return configuration->tiers.memory->clear(filter).entries;
   // The farthest first, so that nothing comes back from there meanwhile.
   if (configuration->tiers.remote != nullptr && tier != Tier::kDisk) {
     configuration->tiers.remote->clear(scope, filter.older_than_us);

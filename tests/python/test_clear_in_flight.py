@@ -154,9 +154,14 @@ def test_its_result_is_not_stored(
     assert len(runs) == before_hit
 
 
-def test_a_clear_of_memory_alone_leaves_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clear_that_the_mode_forbids_leaves_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     call = eager()
-    monkeypatch.setitem(globals(), "during_run", lambda: modcache.clear(tier="memory"))
+
+    def clear_in_mode_read() -> None:
+        with modcache.mode("read"):
+            modcache.clear(SCOPE)
+
+    monkeypatch.setitem(globals(), "during_run", clear_in_mode_read)
     call()
     call()
     assert modcache.stats()["misses"] == 1

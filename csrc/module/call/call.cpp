@@ -43,7 +43,7 @@ Begun Call::begin() {
     const tensor::InputSampler input = sampler_of(parts_, keys_.per());
     cache::Keys keys = lookup_keys();
     if (cache.compares_input(*parts_.configuration, parts_.scope, input)) keys.input = &input;
-    cache::Found found = cache.lookup(keys, lookup_options());
+    cache::Found found = cache.lookup(keys, lookup_options(parts_, keys_));
     begun.value = value_of(keys, found);
     if (begun.value.has_value()) {
       cache.count_hits(keys, found, may_write(parts_.mode));
@@ -72,16 +72,20 @@ cache::Keys Call::lookup_keys() const {
   cache::ContextPtr context = parts_.context(keys_.per());
   cache::Keys keys = keys_.is_whole() ? cache::Keys(std::move(context), keys_.key(0))
                                       : cache::Keys(std::move(context), keys_.distinct());
-  keys.configuration = parts_.configuration;
-  keys.signature = parts_.input.signature;
-  keys.form = keys_.is_whole() ? cache::Form::kWhole : cache::Form::kRow;
+  describe(keys, parts_, keys_);
   return keys;
 }
 
-cache::LookupOptions Call::lookup_options() const {
+void describe(cache::Keys& asked, const CallParts& parts, const CallKeys& keys) {
+  asked.configuration = parts.configuration;
+  asked.signature = parts.input.signature;
+  asked.form = keys.is_whole() ? cache::Form::kWhole : cache::Form::kRow;
+}
+
+cache::LookupOptions lookup_options(const CallParts& parts, const CallKeys& keys) {
   cache::LookupOptions options;
-  options.may_write = may_write(parts_.mode);
-  options.reads_values = keys_.is_whole();
+  options.may_write = may_write(parts.mode);
+  options.reads_values = keys.is_whole();
   options.will_run = options.may_write;
   options.may_sample = true;
   return options;

@@ -56,7 +56,6 @@ class Call {
 
   bool is_plain() const;
   cache::Keys lookup_keys() const;
-  cache::LookupOptions lookup_options() const;
   std::optional<CallValue> value_of(const cache::Keys& keys, cache::Found& found) const;
   std::optional<CallValue> plain_row_in_memory(const cache::Found& found) const;
 
@@ -68,6 +67,11 @@ class Call {
 
 // Returns what reads the values of a call's input. `parts` must outlive it.
 tensor::InputSampler sampler_of(const CallParts& parts, tensor::Per per);
+
+// Returns how the keys of a call are looked up, whoever runs what is missing.
+cache::LookupOptions lookup_options(const CallParts& parts, const CallKeys& keys);
+// Sets what all keys of a call have in common.
+void describe(cache::Keys& asked, const CallParts& parts, const CallKeys& keys);
 
 CallValue call_value(tensor::Flat flat);
 // Returns a stored whole value, for a call whose input is on this device.

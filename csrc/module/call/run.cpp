@@ -180,10 +180,8 @@ cache::Keys Run::keys_at(const std::vector<std::size_t>& places) const {
     return cache::Keys(context_, texts);
   };
   cache::Keys keys = named();
-  keys.configuration = parts_.configuration;
-  keys.signature = parts_.input.signature;
+  describe(keys, parts_, keys_);
   keys.input = compares_input_ ? &input_ : nullptr;
-  keys.form = keys_.is_whole() ? cache::Form::kWhole : cache::Form::kRow;
   keys.input_rows.reserve(places.size());
   for (const std::size_t place : places) {
     keys.input_rows.push_back(row_of(place));
@@ -200,11 +198,7 @@ std::string_view Run::signature_of(std::size_t place) const {
 void Run::look_up(const std::vector<std::size_t>& places, bool asks_server) {
   if (places.empty()) return;
   const cache::Keys keys = keys_at(places);
-  cache::LookupOptions options;
-  options.may_write = may_write(parts_.mode);
-  options.reads_values = keys_.is_whole();
-  options.will_run = options.may_write;
-  options.may_sample = true;
+  cache::LookupOptions options = lookup_options(parts_, keys_);
   options.asks_server = asks_server;
   cache::Found found = parts_.cache->lookup(keys, options);
   add_found(places, keys, found);

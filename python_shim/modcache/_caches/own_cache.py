@@ -71,10 +71,7 @@ class Cache:
 
     def __init__(self, **options: str | int | float | bool | os.PathLike[str]) -> None:
         self._options = of_current.texts_of(options)
-        try:
-            self._held = torch.ops.cache._make_cache(self._options)
-        except RuntimeError as error:
-            raise ValueError(str(error).split("\n", 1)[0]) from None
+        self._held = of_current.called_with(torch.ops.cache._make_cache, self._options)
         self._note_configured(self._options)
 
     def __enter__(self) -> Cache:

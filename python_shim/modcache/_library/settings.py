@@ -8,7 +8,8 @@ text that the library reads.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -74,15 +75,20 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
     'false'
     """
     texts = texts_of(options)
-    try:
-        torch.ops.cache.configure(texts)
-    except RuntimeError as error:
-        raise ValueError(str(error).split("\n", 1)[0]) from None
+    called_with(torch.ops.cache.configure, texts)
     owner = current_owner()
     if owner is None:
         note_configured(texts)
     else:
         owner._note_configured(texts)
+
+
+def called_with(operator: Callable[[dict[str, str]], Any], texts: dict[str, str]) -> Any:
+    """Returns what the operator returns for these options. Raises ValueError for wrong ones."""
+    try:
+        return operator(texts)
+    except RuntimeError as error:
+        raise ValueError(str(error).split("\n", 1)[0]) from None
 
 
 def texts_of(options: Mapping[str, object]) -> dict[str, str]:

@@ -45,6 +45,7 @@ class _Thread(threading.local):
 # Entries of the calling task, including those inside which it was started.
 _of_task: ContextVar[tuple[Entry, ...]] = ContextVar("modcache.tasks", default=())
 _thread = _Thread()
+_use_cache: Any = torch.classes.cache.Cache.use
 active_entries: set[Entry] = set()
 """Entries of all threads, until they are left. Hits check this first: without entries, a call need
 not look at its task."""
@@ -99,7 +100,7 @@ def _apply(*, has_cache: bool) -> None:
     torch.ops.cache._follow_modes([entry.mode for entry in entries if entry.mode is not None])
     if has_cache:
         caches = [entry for entry in entries if entry.cache is not None]
-        torch.ops.cache._enter_cache(caches[-1].cache if caches else None, _overlap(caches))
+        _use_cache(caches[-1].cache if caches else None, _overlap(caches))
 
 
 def _overlap(caches: list[Entry]) -> bool:

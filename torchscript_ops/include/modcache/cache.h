@@ -51,6 +51,13 @@ c10::IValue call(Name name, Arguments&&... arguments) {
   return call_operator(op, std::forward<Arguments>(arguments)...);
 }
 
+inline c10::Dict<std::string, std::string> dict_of(
+    const std::map<std::string, std::string>& options) {
+  c10::Dict<std::string, std::string> dict;
+  for (const auto& [name, value] : options) dict.insert(name, value);
+  return dict;
+}
+
 template <typename Value>
 std::map<std::string, Value> map_of(const c10::IValue& dict) {
   std::map<std::string, Value> map;
@@ -68,11 +75,8 @@ std::map<std::string, Value> map_of(const c10::IValue& dict) {
 class Cache {
  public:
   // `options`: as for configure(); others have their defaults. Throws where one is wrong.
-  explicit Cache(const std::map<std::string, std::string>& options) {
-    c10::Dict<std::string, std::string> dict;
-    for (const auto& [name, value] : options) dict.insert(name, value);
-    held_ = detail::call([] { return "cache::_make_cache"; }, std::move(dict));
-  }
+  explicit Cache(const std::map<std::string, std::string>& options)
+      : held_(detail::call([] { return "cache::_make_cache"; }, detail::dict_of(options))) {}
 
  private:
   friend class CacheGuard;
@@ -124,9 +128,7 @@ class [[nodiscard]] ModeGuard {
 
 // Sets options: {{"dir", "cache"}, {"memory", "2GB"}}. After an error none of them is set.
 inline void configure(const std::map<std::string, std::string>& options) {
-  c10::Dict<std::string, std::string> dict;
-  for (const auto& [name, value] : options) dict.insert(name, value);
-  detail::call([] { return "cache::configure"; }, std::move(dict));
+  detail::call([] { return "cache::configure"; }, detail::dict_of(options));
 }
 
 inline std::map<std::string, std::string> settings() {
