@@ -208,8 +208,7 @@ Finished finish_run(void* run, void* output, const Facts& facts) {
     known.is_checkpointed = facts.is_checkpointed;
     call.finish(tensor::flatten_tagged(result.all().front()), known);
     const module::Outcome& outcome = call.outcome();
-    const bool lacks =
-        outcome.has_stored && module::lacks_manifest(*call.parts().cache, call.parts().scope);
+    const bool lacks = outcome.has_stored && module::lacks_manifest(call.parts());
     return lacks || !outcome.refused_for.empty() ? Finished::kWithOutcome : Finished::kQuietly;
   } catch (...) {
     made_call = MadeCall{at::IValue(), std::current_exception()};

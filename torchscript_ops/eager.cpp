@@ -187,8 +187,7 @@ using Outcome = std::tuple<bool, std::string, std::string>;
 Outcome outcome_of(const RunPtr& self) {
   const module::Run& run = *self->run;
   const module::Outcome& found = run.outcome();
-  const bool lacks =
-      found.has_stored && module::lacks_manifest(*run.parts().cache, run.parts().scope);
+  const bool lacks = found.has_stored && module::lacks_manifest(run.parts());
   return {lacks, found.refused_for, found.refusal};
 }
 
@@ -229,8 +228,7 @@ RunPtr run_at(std::int64_t address) {
 void abandon(const RunPtr& self) { self->run->abandon(); }
 
 void put_manifest(const RunPtr& self, const std::string& class_name, const std::string& text) {
-  const module::CallParts& parts = self->run->parts();
-  module::put_manifest(*parts.cache, parts.scope, class_name, parts.method, text);
+  module::put_manifest(self->run->parts(), class_name, text);
 }
 
 }  // namespace

@@ -17,13 +17,6 @@ Access access_of(bool may_write) { return may_write ? Access::kWrite : Access::k
 
 thread_local bool admits_all_here = false;
 
-std::vector<Digest128> addresses_at(const Keys& keys, const std::vector<std::size_t>& places) {
-  std::vector<Digest128> addresses;
-  addresses.reserve(places.size());
-  for (const std::size_t i : places) addresses.push_back(keys.addresses[i]);
-  return addresses;
-}
-
 }  // namespace
 
 Found Cache::lookup(const Keys& keys, const LookupOptions& options) {
@@ -40,13 +33,13 @@ void Cache::search(const Keys& keys, const LookupOptions& options, Found& found)
   const OnMiss on_miss = options.is_silent ? OnMiss::kIgnore : OnMiss::kCount;
   for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
     if (tiers[tier]->is_far() && !options.asks_server) break;
-    if (!found.ask(tier)) break;
+    if (!found.choose_keys_for(tier)) break;
     if (found.asks_for_all()) {
       tiers[tier]->find(keys, access_of(options.may_write), on_miss, found);
     } else {
       tiers[tier]->find(found.asked(keys), access_of(options.may_write), on_miss, found);
     }
-    found.take_answer();
+    found.note_found();
     check_inputs(keys, tier, options, found);
     if (tiers[tier]->is_far() && options.may_write && !options.is_silent) {
       store_rows_nearer(keys, tier, found);
@@ -109,8 +102,12 @@ void Cache::count_hits(const Keys& keys, const Found& found, bool may_write) {
 void Cache::enter_runs(const Keys& keys, const LookupOptions& options, std::uint64_t completed_runs,
                        Found& found) {
   const std::vector<std::size_t> missing = found.missing();
+  OneOrMany<Digest128> addresses(missing.size());
+  for (std::size_t place = 0; place < missing.size(); ++place) {
+    addresses[place] = keys.addresses[missing[place]];
+  }
   std::vector<bool> is_led;
-  found.lead = in_flight_.try_enter_all(addresses_at(keys, missing), is_led);
+  found.lead = in_flight_.try_enter_all(addresses, is_led);
   for (std::size_t place = 0; place < missing.size(); ++place) {
     (is_led[place] ? found.led : found.awaited).push_back(missing[place]);
   }
@@ -127,10 +124,8 @@ void Cache::enter_runs(const Keys& keys, const LookupOptions& options, std::uint
   if (found.led.empty()) found.lead.give_up();
 }
 
-SingleFlight::Waited Cache::wait_for(const Keys& keys, const std::vector<std::size_t>& places) {
-  if (places.empty()) return {};
-  return in_flight_.wait_all(addresses_at(keys, places),
-                             run_times_.patience(keys.context()->scope));
+SingleFlight::Waited Cache::wait_for(const Keys& keys) {
+  return in_flight_.wait_all(keys.addresses, run_times_.patience(keys.context()->scope));
 }
 
 void Cache::sample_hits(const Keys& keys, Found& found) {

@@ -63,7 +63,7 @@ struct LookupOptions {
   bool reads_values = false;
   bool will_run = false;    // the caller runs what is missing, and other threads may wait for it
   bool may_sample = false;  // the caller compares sampled hits with fresh results (verify_share)
-  // Neither a use of the entries nor a reason to count or copy anything.
+  // Counts, warns of and copies nothing, and is no lookup to the policy where nothing is found.
   bool is_silent = false;
   bool asks_server = true;
 };
@@ -109,7 +109,7 @@ class Cache {
   void count_hits(const Keys& keys, const Found& found, bool may_write);
   // Waits until no other thread runs these keys, for a bounded time, and not in a thread that leads
   // any itself: give up the lead first. The result says whether to look them up again.
-  SingleFlight::Waited wait_for(const Keys& keys, const std::vector<std::size_t>& places);
+  SingleFlight::Waited wait_for(const Keys& keys);
 
   // Returns the moment at which a run begins, for StoreOptions::since.
   Generation begin_run(const Configuration& configuration, const std::string& scope,

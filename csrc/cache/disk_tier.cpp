@@ -219,9 +219,11 @@ void DiskTier::take_back(const Keys& keys, std::span<const Kept> kept) {
 }
 
 StorePtr DiskTier::store_to_write(OneOrMany<Kept>& kept) {
-  const std::uint64_t removals = handle_->removals(Access::kWrite);
+  const StorePtr store = open(Access::kWrite);
+  const std::uint64_t removals =
+      store != nullptr ? store->removals() : handle_->removals(Access::kWrite);
   for (Kept& one : kept) one.removals = removals;
-  return open(Access::kWrite);
+  return store;
 }
 
 void DiskTier::put(store::Store& store, const Keys& keys, const std::vector<std::size_t>& places,

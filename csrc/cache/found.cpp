@@ -33,7 +33,7 @@ std::vector<std::size_t> Found::places_of(std::initializer_list<State> states) c
   return places;
 }
 
-bool Found::ask(std::size_t tier) {
+bool Found::choose_keys_for(std::size_t tier) {
   tier_ = static_cast<std::uint8_t>(tier);
   has_new_rows_ = false;
   asked_.clear();
@@ -44,7 +44,7 @@ bool Found::ask(std::size_t tier) {
   return true;
 }
 
-void Found::take_answer() {
+void Found::note_found() {
   if (tier_ == 0) {
     for (std::size_t i = 0; i < size(); ++i) {
       if (held_[i].entry != nullptr) items_[i].state = State::kFound;

@@ -107,11 +107,11 @@ class Found {
   std::vector<std::size_t> places_of(std::initializer_list<State> states) const;
 
   // The steps of a search: chooses the keys that this tier is asked for, those that no tier before
-  // it has (false: there are none), and takes its answer.
-  bool ask(std::size_t tier);
+  // it has (false: there are none), and notes what it found.
+  bool choose_keys_for(std::size_t tier);
   bool asks_for_all() const { return asked_.empty(); }
   Keys asked(const Keys& all) const { return all.only(asked_); }
-  void take_answer();
+  void note_found();
   // Takes what was found for the keys in `led`, of which those that are missing remain.
   void take(Found of_led);
 

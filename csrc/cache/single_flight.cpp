@@ -35,33 +35,26 @@ struct SingleFlight::Lead::Flight {
 SingleFlight::SingleFlight() : fork_registration_(hold_across_fork(mutex_)) {}
 SingleFlight::~SingleFlight() { stop_holding_across_fork(fork_registration_); }
 
-SingleFlight::Lead::Lead(Lead&& other) noexcept
-    : owner_(std::exchange(other.owner_, nullptr)),
-      flight_(std::move(other.flight_)),
-      thread_(other.thread_) {}
+SingleFlight::Lead::Lead(Lead&& other) noexcept { *this = std::move(other); }
 
 SingleFlight::Lead& SingleFlight::Lead::operator=(Lead&& other) noexcept {
-  if (this != &other) {
-    give_up();
-    owner_ = std::exchange(other.owner_, nullptr);
-    flight_ = std::move(other.flight_);
-    thread_ = other.thread_;
-  }
+  if (this == &other) return *this;
+  give_up();
+  owner_ = std::exchange(other.owner_, nullptr);
+  flight_ = std::move(other.flight_);
+  thread_ = other.thread_;
+  has_stored_ = other.has_stored_;
+  has_kept_nothing_ = other.has_kept_nothing_;
   return *this;
 }
 
 void SingleFlight::Lead::stored() {
   if (owner_ == nullptr) return;
-  MutexLock lock(owner_->mutex_);
-  flight_->stored = true;
+  has_stored_ = true;
   owner_->completed_runs_.fetch_add(1, std::memory_order_release);
 }
 
-void SingleFlight::Lead::kept_nothing() {
-  if (owner_ == nullptr) return;
-  MutexLock lock(owner_->mutex_);
-  flight_->kept_nothing = true;
-}
+void SingleFlight::Lead::kept_nothing() { has_kept_nothing_ = true; }
 
 bool SingleFlight::Lead::is_awaited(const Digest128& address) const {
   if (owner_ == nullptr) return false;
@@ -74,7 +67,9 @@ void SingleFlight::Lead::give_up() {
   if (thread_ == std::this_thread::get_id()) --leads_of_this_thread;
   {
     MutexLock lock(owner_->mutex_);
-    owner_->end_run(owner_->board(), flight_);
+    flight_->stored = flight_->stored || has_stored_;
+    flight_->kept_nothing = flight_->kept_nothing || has_kept_nothing_;
+    owner_->end_run(owner_->board(), *flight_);
   }
   owner_ = nullptr;
   flight_ = nullptr;
@@ -89,14 +84,14 @@ SingleFlight::Board& SingleFlight::board() {
 }
 
 // A run that failed is tried again as long as somebody waits.
-void SingleFlight::end_run(Board& board, const FlightPtr& flight) {
-  if (flight->done) return;
-  --flight->runners;
-  const bool has_outcome = flight->stored || flight->kept_nothing;
-  if (has_outcome || (flight->runners == 0 && flight->waiters == 0)) {
-    land(board, *flight);
-  } else if (flight->runners == 0 && flight->places == 0) {
-    let_more_run(board, *flight, SteadyClock::now());
+void SingleFlight::end_run(Board& board, Flight& flight) {
+  if (flight.done) return;
+  --flight.runners;
+  const bool has_outcome = flight.stored || flight.kept_nothing;
+  if (has_outcome || (flight.runners == 0 && flight.waiters == 0)) {
+    land(board, flight);
+  } else if (flight.runners == 0 && flight.places == 0) {
+    let_more_run(board, flight, SteadyClock::now());
   }
 }
 
@@ -153,7 +148,7 @@ SingleFlight::Outcome SingleFlight::await(Board& board, Flight& flight, Time dea
   return outcome;
 }
 
-SingleFlight::Lead SingleFlight::try_enter_all(const std::vector<Digest128>& addresses,
+SingleFlight::Lead SingleFlight::try_enter_all(std::span<const Digest128> addresses,
                                                std::vector<bool>& is_led) {
   is_led = std::vector<bool>(addresses.size(), false);
   // Made before the lock, so that it gives up what it has, and can, should memory run out.
@@ -172,7 +167,7 @@ SingleFlight::Lead SingleFlight::try_enter_all(const std::vector<Digest128>& add
   return lead;
 }
 
-SingleFlight::Waited SingleFlight::wait_all(const std::vector<Digest128>& addresses,
+SingleFlight::Waited SingleFlight::wait_all(std::span<const Digest128> addresses,
                                             Duration patience) {
   Waited waited;
   if (leads_of_this_thread > 0) return waited;
@@ -196,7 +191,7 @@ SingleFlight::Waited SingleFlight::wait_all(const std::vector<Digest128>& addres
       if (outcome == Outcome::kTimedOut) return waited;
       if (outcome == Outcome::kJoins && has_stored) {
         // A batch looks up first what it need not run, and lets another one run this.
-        end_run(board, flight);
+        end_run(board, *flight);
         break;
       }
       if (outcome == Outcome::kJoins) {

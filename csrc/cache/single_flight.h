@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -61,6 +62,8 @@ class SingleFlight {
     SingleFlight* owner_ = nullptr;
     std::shared_ptr<Flight> flight_;
     std::thread::id thread_;
+    bool has_stored_ = false;
+    bool has_kept_nothing_ = false;
   };
 
   // The outcome of a wait.
@@ -79,11 +82,11 @@ class SingleFlight {
   // For a batch, which must not wait while it leads: the right to run every address that nobody
   // else leads, taken under one lock. `is_led[i]` says which. The Lead stands for all of them; it
   // is empty where there are none.
-  Lead try_enter_all(const std::vector<Digest128>& addresses, std::vector<bool>& is_led);
+  Lead try_enter_all(std::span<const Digest128> addresses, std::vector<bool>& is_led);
 
   // Waits until nobody leads any of them. Does not wait in a thread that leads. `patience`: how
   // long a run may take before another one is begun beside it.
-  Waited wait_all(const std::vector<Digest128>& addresses, Duration patience = kLongestWait);
+  Waited wait_all(std::span<const Digest128> addresses, Duration patience = kLongestWait);
 
   // How many runs have stored something so far.
   std::uint64_t completed_runs() const { return completed_runs_.load(std::memory_order_acquire); }
@@ -106,7 +109,7 @@ class SingleFlight {
       MODCACHE_REQUIRES(mutex_);
   // Lets some more of the waiters run.
   void let_more_run(Board& board, Flight& flight, Time now) MODCACHE_REQUIRES(mutex_);
-  void end_run(Board& board, const FlightPtr& flight) MODCACHE_REQUIRES(mutex_);
+  void end_run(Board& board, Flight& flight) MODCACHE_REQUIRES(mutex_);
   void land(Board& board, Flight& flight) MODCACHE_REQUIRES(mutex_);
   Lead lead_of(FlightPtr flight);
 

@@ -325,7 +325,9 @@ std::vector<std::size_t> RowsOutput::of_the_commonest_kind(const std::vector<Sto
     if (kind != kinds.end()) {
       kind->places.push_back(k);
     } else {
-      kinds.push_back({rows[k].layout, {k}});
+      kinds.push_back({rows[k].layout, {}});
+      kinds.back().places.reserve(rows.size() - k);
+      kinds.back().places.push_back(k);
     }
   }
   if (kinds.empty()) return {};
@@ -378,6 +380,7 @@ std::vector<std::size_t> RowsOutput::add_like_the_first(const std::vector<Stored
     if (i + kAhead < alike.size()) prefetch(rows[alike[i + kAhead]]);
     statuses[k] = without_throwing([&] { return copy_row(rows[k], read); });
   });
+  stored_.reserve(stored_.size() + alike.size());
   for (const std::size_t k : alike) {
     if (statuses[k].is_ok()) stored_.push_back(rows[k].row);
   }

@@ -119,7 +119,7 @@ class Worker {
     options.will_run = options.may_write;
     cache::Found found = cache_.lookup(keys, options);
     // Another thread's run is waited for once; after that it is run here.
-    if (!found.awaited.empty() && cache_.wait_for(keys, found.awaited).look_again) {
+    if (!found.awaited.empty() && cache_.wait_for(keys.only(found.awaited)).look_again) {
       found = cache_.lookup(keys, options);
     }
     if (found.is_found(0)) {

@@ -35,7 +35,7 @@ using CallValue = std::variant<at::Tensor, tensor::Flat, std::vector<tensor::Fla
 
 struct Begun {
   std::optional<CallValue> value;
-  // Neither: the call bypasses the cache. It was counted, and is to be run uncached.
+  // Both empty: the call bypasses the cache. It was counted, and is to be run uncached.
   std::unique_ptr<Run> run;
 };
 
@@ -62,7 +62,7 @@ class Call {
   CallParts& parts_;
   CallKeys& keys_;
   const bool grad_is_unknown_;
-  std::unique_ptr<Run> ended_;  // gave the value of begin()
+  std::unique_ptr<Run> ended_;  // the run without a step whose value begin() gave
 };
 
 // Returns what reads the values of a call's input. `parts` must outlive it.

@@ -15,17 +15,13 @@
 namespace modcache::module {
 namespace {
 
-std::string about(cache::Cache& cache, const char* what, const std::string& name) {
-  return what + cache.configuration()->settings.name_space + '\n' + name;
+std::string about_scope(const cache::Settings& settings, const std::string& scope) {
+  return "manifest " + settings.name_space + '\n' + scope;
 }
 
-std::string about_scope(cache::Cache& cache, const std::string& scope) {
-  return about(cache, "manifest ", scope);
-}
-
-std::string about_class(cache::Cache& cache, const std::string& class_name,
+std::string about_class(const cache::Settings& settings, const std::string& class_name,
                         const std::string& method) {
-  return about(cache, "scopes ", class_name + '.' + method);
+  return "scopes " + settings.name_space + '\n' + class_name + '.' + method;
 }
 
 // Writes each scope with its length, as a scope may hold any character.
@@ -70,10 +66,10 @@ class Seen : public ProcessWide<Seen> {
     removals_[scope] = removals;
   }
 
-  static Digest128 address_of(cache::Cache& cache, const std::string& scope) {
-    const cache::ConfigurationPtr configuration = cache.configuration();
-    const cache::Settings& settings = configuration->settings;
-    return store::address_of(store::address_of(xxh3_128(settings.dir), settings.name_space), scope);
+  static Digest128 address_of(const CallParts& parts) {
+    const cache::Settings& settings = parts.settings();
+    return store::address_of(store::address_of(xxh3_128(settings.dir), settings.name_space),
+                             parts.scope);
   }
 
  private:
@@ -94,50 +90,56 @@ Otherwise guarded(Function&& function, Otherwise otherwise) {
 
 }  // namespace
 
-bool lacks_manifest(cache::Cache& cache, const std::string& scope) {
+bool lacks_manifest(const CallParts& parts) {
   return guarded(
       [&] {
-        if (scope.empty() || !may_write(cache.mode())) return false;
-        const Digest128 address = Seen::address_of(cache, scope);
-        const std::uint64_t removals = cache.removals();
+        if (parts.scope.empty() || !may_write(parts.mode)) return false;
+        const Digest128 address = Seen::address_of(parts);
+        const std::uint64_t removals = parts.configuration->tiers.disk->removals();
         if (Seen::instance().contains(address, removals)) return false;
-        const auto note = cache.find_note(about_scope(cache, scope), cache.mode());
-        if (!note.has_value()) return true;
+        const std::string about = about_scope(parts.settings(), parts.scope);
+        if (!parts.cache->find_note(about, parts.mode).has_value()) return true;
         Seen::instance().insert(address, removals);
         return false;
       },
       false);
 }
 
-void put_manifest(cache::Cache& cache, const std::string& scope, const std::string& class_name,
-                  const std::string& method, const std::string& text) {
+void put_manifest(const CallParts& parts, const std::string& class_name, const std::string& text) {
   guarded(
       [&] {
+        cache::Cache& cache = *parts.cache;
         // Noted before the attempt, so that a manifest that cannot be stored is not made again at
         // every miss.
-        Seen::instance().insert(Seen::address_of(cache, scope), cache.removals());
+        Seen::instance().insert(Seen::address_of(parts),
+                                parts.configuration->tiers.disk->removals());
         if (text.empty() || text.size() > kMostManifestBytes) return true;
-        const cache::Mode mode = cache.mode();
-        cache.keep_note(about_scope(cache, scope), text, mode);
-        const std::string of_class = about_class(cache, class_name, method);
-        auto scopes = scopes_in(cache.find_note(of_class, mode).value_or(""));
-        scopes.erase(std::remove(scopes.begin(), scopes.end(), scope), scopes.end());
-        scopes.push_back(scope);
+        cache.keep_note(about_scope(parts.settings(), parts.scope), text, parts.mode);
+        const std::string of_class = about_class(parts.settings(), class_name, parts.method);
+        auto scopes = scopes_in(cache.find_note(of_class, parts.mode).value_or(""));
+        scopes.erase(std::remove(scopes.begin(), scopes.end(), parts.scope), scopes.end());
+        scopes.push_back(parts.scope);
         if (scopes.size() > kMostScopesOfClass) scopes.erase(scopes.begin());
-        cache.keep_note(of_class, list_of(scopes), mode);
+        cache.keep_note(of_class, list_of(scopes), parts.mode);
         return true;
       },
       false);
 }
 
 std::string manifest_of(cache::Cache& cache, const std::string& scope) {
-  return guarded([&] { return note_in(cache, about_scope(cache, scope)); }, std::string());
+  return guarded(
+      [&] { return note_in(cache, about_scope(cache.configuration()->settings, scope)); },
+      std::string());
 }
 
 std::vector<std::string> scopes_of_class(cache::Cache& cache, const std::string& class_name,
                                          const std::string& method) {
-  return guarded([&] { return scopes_in(note_in(cache, about_class(cache, class_name, method))); },
-                 std::vector<std::string>());
+  return guarded(
+      [&] {
+        return scopes_in(
+            note_in(cache, about_class(cache.configuration()->settings, class_name, method)));
+      },
+      std::vector<std::string>());
 }
 
 }  // namespace modcache::module

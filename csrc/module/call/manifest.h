@@ -5,8 +5,9 @@
 // (store/directory/notes.h), and tells later which of them have changed. It contains no value of a
 // module.
 //
-// All functions use the directory and namespace in force in the cache. None fails because the cache
-// does: a manifest that cannot be stored or read counts as missing. Thread-safe.
+// All functions use the directory and namespace of the call, or those in force in the cache. None
+// fails because the cache does: a manifest that cannot be stored or read counts as missing.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "cache/cache.h"
+#include "module/call/call_parts.h"
 
 namespace modcache::module {
 
@@ -23,14 +25,13 @@ inline constexpr std::size_t kMostManifestBytes = 512 << 10;
 // The number of scopes that are remembered for a class and method.
 inline constexpr std::size_t kMostScopesOfClass = 8;
 
-// Returns whether a manifest should be made for `scope`: it has none, and the mode allows writing.
-// For a known scope this costs a lookup in a table.
-bool lacks_manifest(cache::Cache& cache, const std::string& scope);
+// Returns whether a manifest should be made for the scope of the call: it has none, and the mode
+// allows writing. For a known scope this costs a lookup in a table.
+bool lacks_manifest(const CallParts& parts);
 
-// Stores `text`, and notes `scope` as the latest one of `class_name` and `method`. When two
-// processes do so at once, one of them may be missing from that list.
-void put_manifest(cache::Cache& cache, const std::string& scope, const std::string& class_name,
-                  const std::string& method, const std::string& text);
+// Stores `text` for the scope of the call, and notes the scope as the latest one of `class_name`
+// and the method. When two processes do so at once, one of them may be missing from that list.
+void put_manifest(const CallParts& parts, const std::string& class_name, const std::string& text);
 
 // Returns the manifest; empty when there is none.
 std::string manifest_of(cache::Cache& cache, const std::string& scope);

@@ -157,7 +157,7 @@ void Run::plan_check(tensor::Flat&& result, const RunFacts& facts) {
     checks_.clear();
   }
   if (checks_.empty()) return end_check({}, std::move(result), facts, own);
-  unchecked_.emplace(Unchecked{std::move(result), facts, std::move(own)});
+  unchecked_ = std::make_unique<Unchecked>(Unchecked{std::move(result), facts, std::move(own)});
 }
 
 std::vector<RowCheck> Run::planned_checks() const {
@@ -174,8 +174,8 @@ void Run::finish_check(const std::optional<tensor::Flat>& checked) {
   const RowProof proof = judged(checked, check);
   if (!proof.is_proven()) checks_.clear();
   if (!checks_.empty()) return;
-  Unchecked unchecked = *std::exchange(unchecked_, std::nullopt);
-  end_check(proof, std::move(unchecked.result), unchecked.facts, unchecked.own);
+  const auto unchecked = std::move(unchecked_);
+  end_check(proof, std::move(unchecked->result), unchecked->facts, unchecked->own);
 }
 
 // The model has its result, and a failure of the comparison must not take it away.
@@ -315,9 +315,9 @@ void Run::accept_padded(tensor::Flat&& result, const RunFacts& facts) {
   PaddingTrials trials(parts_, std::move(result), running_, learned_);
   if (trials.next().has_value()) {
     was_tried_ = true;
-    pending_.emplace(Pending{std::move(trials), facts});
+    pending_ = std::make_unique<Pending>(Pending{std::move(trials), facts});
   } else if (trials.are_refused()) {
-    pending_.emplace(Pending{std::move(trials), facts});
+    pending_ = std::make_unique<Pending>(Pending{std::move(trials), facts});
     end_trials();
   } else {
     accept(trials.take_result(), facts);
@@ -330,14 +330,14 @@ void Run::finish_trial(const std::optional<tensor::Flat>& tried) {
 }
 
 void Run::end_trials() {
-  Pending pending = *std::exchange(pending_, std::nullopt);
-  learned_ = pending.trials.take_learned();
+  const auto pending = std::move(pending_);
+  learned_ = pending->trials.take_learned();
   note_padding(padded_form(), *learned_);
   note_padding(context_->digest, *learned_);
   if (learned_->why_not.empty()) {
-    accept(pending.trials.take_result(), pending.facts);
+    accept(pending->trials.take_result(), pending->facts);
   } else {
-    refuse_for_padding(pending.trials.take_result(), learned_->why_not);
+    refuse_for_padding(pending->trials.take_result(), learned_->why_not);
   }
 }
 

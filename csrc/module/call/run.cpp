@@ -102,7 +102,7 @@ const Step* Run::step() {
   if (!checks_.empty()) {
     step_.kind = Step::Kind::kCheck;
     step_.check = checks_.front();
-  } else if (const auto trial = pending_.has_value() ? pending_->trials.next() : std::nullopt) {
+  } else if (const auto trial = pending_ != nullptr ? pending_->trials.next() : std::nullopt) {
     step_.kind = Step::Kind::kTrial;
     step_.trial = *trial;
   } else if (!plan_rows()) {
@@ -280,8 +280,7 @@ void Run::note_row_marks() {
 void Run::wait_for_others() {
   lead_.give_up();
   const std::vector<std::size_t> places = std::exchange(awaited_, {});
-  cache::SingleFlight::Waited waited =
-      parts_.cache->wait_for(keys_at(places), first_numbers(places.size()));
+  cache::SingleFlight::Waited waited = parts_.cache->wait_for(keys_at(places));
   if (waited.look_again) {
     look_up(places, /*asks_server=*/false);  // results of runs of this process are near
   } else {

@@ -258,9 +258,9 @@ class Run {
   std::optional<tensor::Flat> whole_;
   RowProof proof_;
   std::vector<RowCheck> checks_;  // to be made
-  std::optional<Unchecked> unchecked_;
+  std::unique_ptr<Unchecked> unchecked_;
   std::optional<LearnedPadding> learned_;
-  std::optional<Pending> pending_;
+  std::unique_ptr<Pending> pending_;
   // True at the places in keys_ whose stored value must not be found again. Empty: nowhere.
   std::vector<bool> replaces_;
   // True at the places whose rows are compared with what is stored (verify_share). Empty: nowhere.

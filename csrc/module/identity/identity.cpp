@@ -95,9 +95,12 @@ Identity::Refusal Identity::refusal() const {
   return refusal_;
 }
 
-void Identity::note_refusal(Refusal refusal) {
-  MutexLock lock(mutex_);
-  refusal_ = std::move(refusal);
+void Identity::note_refusal(const std::string& cause, const std::string& message,
+                            const std::string& scope) {
+  MutexLock lock(mutex_);  // each in its place, which has the memory for it
+  refusal_.cause = cause;
+  refusal_.message = message;
+  refusal_.scope = scope;
 }
 
 std::shared_ptr<const Inventory> Identity::observe(const ObjectPtr& module) {

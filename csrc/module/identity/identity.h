@@ -65,7 +65,7 @@ class Identity {
     std::string scope;  // of that call
   };
   Refusal refusal() const;
-  void note_refusal(Refusal refusal);
+  void note_refusal(const std::string& cause, const std::string& message, const std::string& scope);
 
   // Looks at the tensors that the method reads or writes.
   tensor::RequiringGrad requiring_grad(const ObjectPtr& module);

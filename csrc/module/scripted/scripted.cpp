@@ -324,12 +324,11 @@ class Target {
 
   // Remembers what explain() will report.
   void note(const Outcome& outcome, const CallParts& parts) {
-    const std::string& scope = fingerprint_.text.empty() ? call_.scope : fingerprint_.text;
-    identity_->note_refusal({outcome.refused_for, outcome.refusal, scope});
-    if (!outcome.has_stored || !lacks_manifest(*parts.cache, scope)) return;
+    identity_->note_refusal(outcome.refused_for, outcome.refusal, parts.scope);
+    if (!outcome.has_stored || !lacks_manifest(parts)) return;
     put_manifest(
-        *parts.cache, scope, class_name_of(*method_.module), call_.method,
-        describe_scripted(method_.module, scope, call_.method, !fingerprint_.text.empty()));
+        parts, class_name_of(*method_.module),
+        describe_scripted(method_.module, parts.scope, call_.method, !fingerprint_.text.empty()));
   }
 
   const ScriptedCall& call_;

@@ -44,12 +44,12 @@ TEST_F(InFlightTest, a_lookup_leads_the_missing_rows_that_no_other_thread_runs) 
   EXPECT_THAT(found.missing(), ElementsAre(0u, 2u));
   EXPECT_THAT(found.led, ElementsAre(0u));
   EXPECT_THAT(found.awaited, ElementsAre(2u));
-  EXPECT_FALSE(here_.cache().wait_for(rows, found.awaited).look_again) << "not while it leads";
+  EXPECT_FALSE(here_.cache().wait_for(rows.only(found.awaited)).look_again) << "not while it leads";
   other.lead.stored();
   other.lead.give_up();
   found.lead.give_up();
-  EXPECT_TRUE(here_.cache().wait_for(rows, found.awaited).look_again);
-  EXPECT_FALSE(here_.cache().wait_for(rows, {}).look_again);
+  EXPECT_TRUE(here_.cache().wait_for(rows.only(found.awaited)).look_again);
+  EXPECT_FALSE(here_.cache().wait_for(rows.only({})).look_again);
 }
 
 // The lookup has passed memory and directory when the run ends. Without a second look it would run
@@ -81,7 +81,7 @@ TEST_F(InFlightTest, threads_that_miss_one_key_at_once_run_it_once) {
     const Keys keys = here_.keys("key");
     Found found = find(keys);
     while (!found.is_found(0) && found.led.empty()) {
-      (void)here_.cache().wait_for(keys, found.awaited);
+      (void)here_.cache().wait_for(keys.only(found.awaited));
       found = find(keys);
     }
     if (!found.is_found(0)) {
@@ -119,7 +119,7 @@ TEST_F(InFlightTest, overlapping_batches_run_each_row_once) {
         here_.store_rows(texts);
         if (!texts.empty()) found.lead.stored();
         found.lead.give_up();
-        (void)here_.cache().wait_for(rows, found.awaited);
+        (void)here_.cache().wait_for(rows.only(found.awaited));
       }
     }
   };

@@ -61,9 +61,9 @@ class Burst {
         return;
       }
       std::vector<bool> is_led;
-      SingleFlight::Lead lead = flights_.try_enter_all({kBurstKey}, is_led);
+      SingleFlight::Lead lead = flights_.try_enter_all(std::vector{kBurstKey}, is_led);
       if (!lead.is_held()) {
-        auto waited = flights_.wait_all({kBurstKey}, patience_);
+        auto waited = flights_.wait_all(std::vector{kBurstKey}, patience_);
         if (waited.look_again) continue;
         lead = std::move(waited.lead);
       } else if (is_stored_) {  // a run may have ended before this thread got the lead

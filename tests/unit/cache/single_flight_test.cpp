@@ -54,7 +54,7 @@ class SingleFlightTest : public ::testing::Test {
   }
   Lead try_enter(const Digest128& address) { return try_enter_all({address}); }
   Waited wait_for_lead(const Digest128& address, SingleFlight::Duration patience = kLongTime) {
-    return flights_.wait_all({address}, patience);
+    return flights_.wait_all(std::vector{address}, patience);
   }
   Entered enter_all(const std::vector<Digest128>& addresses,
                     SingleFlight::Duration patience = kLongTime) {
@@ -239,11 +239,11 @@ TEST_F(SingleFlightTest, a_forked_child_starts_without_the_flights_of_its_parent
 TEST_F(SingleFlightTest, a_batch_leads_what_nobody_else_leads_and_does_not_wait) {
   const auto other = enter(kOtherKey);
   std::vector<bool> is_led;
-  Lead lead = flights_.try_enter_all({kKey, kOtherKey}, is_led);
+  Lead lead = flights_.try_enter_all(std::vector{kKey, kOtherKey}, is_led);
   EXPECT_TRUE(lead.is_held());
   EXPECT_EQ(is_led, (std::vector<bool>{true, false}));
   EXPECT_FALSE(try_enter(kKey).is_held());
-  EXPECT_FALSE(flights_.try_enter_all({kKey, kOtherKey}, is_led).is_held());
+  EXPECT_FALSE(flights_.try_enter_all(std::vector{kKey, kOtherKey}, is_led).is_held());
   lead.give_up();
   EXPECT_TRUE(is_free(kKey));
   EXPECT_FALSE(try_enter(kOtherKey).is_held());
@@ -265,7 +265,7 @@ TEST_F(SingleFlightTest, waits_until_nobody_leads_any_of_many) {
   Lead first = try_enter(kKey);
   Lead second = try_enter(kOtherKey);
   auto waited = std::async(std::launch::async, [this] {
-    return flights_.wait_all({kKey, kOtherKey}).look_again;
+    return flights_.wait_all(std::vector{kKey, kOtherKey}).look_again;
   });
   EXPECT_TRUE(begins_to_wait(second, kOtherKey));
   first.stored();

@@ -116,7 +116,7 @@ TEST_F(CacheAdmissionTest, second_stores_what_another_thread_waits_for) {
   EXPECT_FALSE(Cache::admits(keys, 0, found.lead));
   set("admission", "second");
   const Keys again = here_.keys("key");
-  std::thread waiting([&] { (void)here_.cache().wait_for(again, {0}); });
+  std::thread waiting([&] { (void)here_.cache().wait_for(again); });
   EXPECT_TRUE(testing::eventually([&] { return found.lead.is_awaited(keys.addresses[0]); }));
   EXPECT_TRUE(Cache::admits(again, 0, found.lead));
   found.lead.kept_nothing();

@@ -37,8 +37,11 @@ class ScriptedManifestTest : public testing::ModuleTest {
 
 TEST_F(ScriptedManifestTest, is_kept_when_a_scope_first_stores_something) {
   const std::string scope = run("a");
-  EXPECT_FALSE(lacks_manifest(test_cache(), scope));
-  EXPECT_TRUE(lacks_manifest(test_cache(), "another"));
+  CallParts call;
+  call.scope = scope;
+  EXPECT_FALSE(lacks_manifest(call));
+  call.scope = "another";
+  EXPECT_TRUE(lacks_manifest(call));
   EXPECT_THAT(manifest_of(test_cache(), scope), HasSubstr("\"weight\":"));
   EXPECT_THAT(manifest_of(test_cache(), scope), HasSubstr("\"class\":\"Encoder\""));
   EXPECT_THAT(scopes_of_class(test_cache(), "Encoder", "forward"), ElementsAre(scope));
