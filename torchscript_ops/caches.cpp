@@ -23,21 +23,20 @@ HeldPtr make_held(const c10::Dict<std::string, std::string>& options) {
   return c10::make_intrusive<HeldCache>(std::move(made).value());
 }
 
-// Sets the cache of the calling thread; None: the default.
-module::ThreadCache set_cache(const std::optional<HeldPtr>& cache, bool is_of_several_tasks) {
-  return module::set_thread_cache(
-      {cache.has_value() ? (*cache)->cache : nullptr, is_of_several_tasks});
+// None: the default.
+cache::CachePtr cache_of(const std::optional<HeldPtr>& held) {
+  return held.has_value() ? (*held)->cache : nullptr;
 }
 
 // For Python's tasks: `is_of_several_tasks` says that the thread has others, which differ. A static
 // method, since an operator that is given an object costs ten times as much.
 void use(const std::optional<HeldPtr>& cache, bool is_of_several_tasks) {
-  set_cache(cache, is_of_several_tasks);
+  module::set_thread_cache({cache_of(cache), is_of_several_tasks});
 }
 
 // For hosts: returns the cache before.
-std::optional<HeldPtr> enter(const std::optional<HeldPtr>& cache, bool is_of_several_tasks) {
-  module::ThreadCache before = set_cache(cache, is_of_several_tasks);
+std::optional<HeldPtr> enter(const std::optional<HeldPtr>& cache) {
+  module::ThreadCache before = module::set_thread_cache({cache_of(cache)});
   if (before.cache == nullptr) return std::nullopt;
   return c10::make_intrusive<HeldCache>(std::move(before.cache));
 }
@@ -52,8 +51,7 @@ void register_caches(torch::Library& m) {
   m.class_<HeldCache>("Cache").def_static("use", &use);
   const std::string held = "__torch__.torch.classes.cache.Cache";
   define(m, "_make_cache(Dict(str, str) options) -> " + held, &make_held);
-  define(m, "_enter_cache(" + held + "? cache, bool is_of_several_tasks=False) -> " + held + "?",
-         &enter);
+  define(m, "_enter_cache(" + held + "? cache) -> " + held + "?", &enter);
   define(m, "_flush_all() -> ()", &flush_all);
 }
 

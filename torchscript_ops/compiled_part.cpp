@@ -159,7 +159,8 @@ bool has_rows(const tensor::InputSummary& input, const module::CallKeys& keys) {
                              tensor::have_rows(input.tensors, rows));
 }
 
-Answer begin_eager(const PlainCall& call, const Text& class_name, const void* watch, void** found) {
+Answer begin_eager(const PlainCall& call, const Text& class_name, const void* watch, bool may_begin,
+                   void** found) {
   try {
     module::CallParts parts;
     if (parts.mode == cache::Mode::kOff) {
@@ -176,7 +177,14 @@ Answer begin_eager(const PlainCall& call, const Text& class_name, const void* wa
     if (has_graph || !parts.input.why_not_cacheable.empty() || !has_rows(parts.input, *keys)) {
       return Answer::kNothing;
     }
-    module::Begun begun = module::Call(parts, *keys).begin();
+    module::Call lookup(parts, *keys);
+    module::Begun begun;
+    if (may_begin) {
+      begun = lookup.begin();
+    } else {
+      begun.value = lookup.find_stored();
+      if (!begun.value.has_value()) return Answer::kNothing;
+    }
     if (begun.run != nullptr) {
       begun.run->start();
       *found = c10::make_intrusive<module::EagerRun>(std::move(begun.run)).release();
@@ -250,11 +258,15 @@ Answer run_scripted(const PlainCall& call, const module::ScriptedModule& module,
 Answer look_up_scripted(const PlainCall& call, const void* scripted_module, void** found) {
 #if MODCACHE_WITH_TORCHSCRIPT
   const auto& module = *static_cast<const module::ScriptedModule*>(scripted_module);
-  if (module::current_cache()->mode() == cache::Mode::kOff) {
-    const bool may_bypass = module.has_method(std::string(view(call.method)));
-    return may_bypass && bypass(call) ? Answer::kBypassed : Answer::kNothing;
+  try {
+    if (module::current_cache()->mode() == cache::Mode::kOff) {
+      const bool may_bypass = module.has_method(std::string(view(call.method)));
+      return may_bypass && bypass(call) ? Answer::kBypassed : Answer::kNothing;
+    }
+    return run_scripted(call, module, found);
+  } catch (const std::exception&) {
+    return Answer::kNothing;
   }
-  return run_scripted(call, module, found);
 #else
   (void)call, (void)scripted_module, (void)found;
   return Answer::kNothing;
@@ -264,8 +276,12 @@ Answer look_up_scripted(const PlainCall& call, const void* scripted_module, void
 bool is_plain_here() { return !tensor::is_mode_in_force(); }
 
 bool is_off_here() {
-  return cache::combine(module::current_cache()->process_mode(), cache::thread_mode()) ==
-         cache::Mode::kOff;
+  try {
+    return cache::combine(module::current_cache()->process_mode(), cache::thread_mode()) ==
+           cache::Mode::kOff;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 bool has_hashed(const void* watch) {

@@ -5,7 +5,7 @@
 // Both sides include this header, which needs neither torch nor Python. Python hands the address of
 // library_calls() over, and the compiled part refuses another version.
 //
-// Tensors are c10::TensorImpl*. None of the functions throws. After an error a look-up has no
+// Tensors are c10::TensorImpl*. None of the functions throws. After an error a lookup has no
 // answer, and the ordinary way of the call reports it; what a run raises is kept for
 // Run.take_result(). Those that may wait or read files say so: they are called without the GIL, and
 // the caller has retained every tensor that it passes, since another thread may exchange the tensor
@@ -93,9 +93,10 @@ struct LibraryCalls {
   // Makes a call of a module that is what `call.scope` says, and of which nothing requires grad
   // while gradients are recorded: looks it up, and where something is missing begins the run.
   // Without a scope it only answers in mode `off`. `watch`: the module::Watch of the weights that
-  // the scope is the fingerprint of; null where the caller gave the scope. May wait and read files.
+  // the scope is the fingerprint of; null where the caller gave the scope. Without `may_begin`
+  // there is an answer only where all is stored. May wait and read files.
   Answer (*begin_eager)(const PlainCall& call, const Text& class_name, const void* watch,
-                        void** found);
+                        bool may_begin, void** found);
   // Gives a run its result, a tensor, which is copied. Once for each run. May wait and write files;
   // nothing else may be done with the run meanwhile.
   Finished (*finish_run)(void* run, void* output, const Facts& facts);

@@ -94,11 +94,13 @@ std::optional<ResponseCache::Wanted> ResponseCache::wanted(std::string_view key,
   const auto missed = miss_times_.take(key, steady_us());
   // The miss was of an earlier request, whose model failed: this one was not looked up.
   if (mode == cache::Mode::kOff) return std::nullopt;
-  Wanted wanted{key, mode, std::nullopt, cache_.begin_run(keys(key), cache::may_write(mode))};
+  Wanted wanted{key, mode, std::nullopt, {}};
   if (missed.has_value()) {
     wanted.run_us = missed->run_us;
     wanted.generation = missed->generation;
     count(Counter::kRunUs, missed->run_us);
+  } else {
+    wanted.generation = cache_.begin_run(keys(key), cache::may_write(mode));
   }
   if (mode == cache::Mode::kVerify) return wanted;
   if (!cache::may_write(mode)) return std::nullopt;
@@ -142,16 +144,22 @@ void ResponseCache::compare(std::string_view key, const Response& fresh) {
 void MissTimes::note_miss(std::string_view key, std::int64_t now_us, cache::Generation generation) {
   const std::uint64_t hash = xxh3_64(key.data(), key.size());
   MutexLock lock(mutex_);
-  misses_[hash % kPlaces] = {hash, now_us, std::move(generation)};
+  if (const auto known = by_key_.find(hash); known != by_key_.end()) misses_.erase(known->second);
+  by_key_[hash] = misses_.insert(misses_.end(), {hash, now_us, std::move(generation)});
+  if (misses_.size() <= kMost) return;
+  by_key_.erase(misses_.front().key_hash);
+  misses_.pop_front();
 }
 
 std::optional<MissTimes::Missed> MissTimes::take(std::string_view key, std::int64_t now_us) {
   const std::uint64_t hash = xxh3_64(key.data(), key.size());
   MutexLock lock(mutex_);
-  Miss& miss = misses_[hash % kPlaces];
-  if (miss.at_us == 0 || miss.key_hash != hash) return std::nullopt;
-  Missed missed{std::max<std::int64_t>(0, now_us - miss.at_us), std::move(miss.generation)};
-  miss = {};
+  const auto known = by_key_.find(hash);
+  if (known == by_key_.end()) return std::nullopt;
+  const auto miss = known->second;
+  Missed missed{std::max<std::int64_t>(0, now_us - miss->at_us), std::move(miss->generation)};
+  misses_.erase(miss);
+  by_key_.erase(known);
   return missed;
 }
 

@@ -8,12 +8,13 @@
 // at worst a key is missing or a response is not kept, counted and logged. Thread-safe.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 
 #include "base/mutex.h"
 #include "base/result.h"
@@ -27,11 +28,10 @@ namespace modcache::triton_cache {
 // MissTimes: when a key missed, until its response comes. Triton does not tell how long a model
 // ran, so the time between the two stands for it; waiting for the model's turn is in it.
 //
-// Remembers a bounded number of keys: of two that fall on one place the later one stays.
-// Thread-safe.
+// Remembers so many keys; more are given up, the oldest first. Thread-safe.
 class MissTimes {
  public:
-  static constexpr std::size_t kPlaces = 4096;
+  static constexpr std::size_t kMost = 4096;
 
   struct Missed {
     std::int64_t run_us = 0;  // how long ago it was
@@ -45,12 +45,13 @@ class MissTimes {
  private:
   struct Miss {
     std::uint64_t key_hash = 0;
-    std::int64_t at_us = 0;  // 0: none
+    std::int64_t at_us = 0;
     cache::Generation generation;
   };
 
   Mutex mutex_;
-  std::array<Miss, kPlaces> misses_ MODCACHE_GUARDED_BY(mutex_){};
+  std::list<Miss> misses_ MODCACHE_GUARDED_BY(mutex_);  // the oldest first
+  std::unordered_map<std::uint64_t, std::list<Miss>::iterator> by_key_ MODCACHE_GUARDED_BY(mutex_);
 };
 
 using ResponsePtr = std::shared_ptr<const Response>;

@@ -30,7 +30,8 @@ Found Cache::lookup(const Keys& keys, const LookupOptions& options) {
 
 void Cache::search(const Keys& keys, const LookupOptions& options, Found& found) {
   const auto& tiers = keys.configuration->tiers.nearest_first;
-  const OnMiss on_miss = options.is_silent ? OnMiss::kIgnore : OnMiss::kCount;
+  const OnMiss on_miss =
+      options.is_silent || !options.notes_misses ? OnMiss::kIgnore : OnMiss::kCount;
   for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
     if (tiers[tier]->is_far() && !options.asks_server) break;
     if (!found.choose_keys_for(tier)) break;
@@ -60,7 +61,7 @@ void Cache::check_inputs(const Keys& keys, std::size_t tier, const LookupOptions
         entry != nullptr ? entry->sample.bytes() : found.rows_.sample(found.row(i));
     if (is_same_input(keys, i, found.signature(i), sample)) continue;
     found.items_[i].state = Found::State::kConflict;
-    if (options.is_silent) continue;
+    if (options.is_silent || !options.notes_misses) continue;
     count_conflict(keys, i, found.signature(i),
                    entry != nullptr ? entry->stored_at_us : found.rows_.stored_at_us(found.row(i)));
   }
@@ -112,9 +113,11 @@ void Cache::enter_runs(const Keys& keys, const LookupOptions& options, std::uint
     (is_led[place] ? found.led : found.awaited).push_back(missing[place]);
   }
   if (found.led.empty() || in_flight_.completed_runs() == completed_runs) return;
-  // A run that ended since may have stored one of them. Results of this process are near.
+  // A run that ended since may have stored one of them. Results of this process are near. What was
+  // a conflict is one again, and is not told twice.
   LookupOptions near = options;
   near.asks_server = false;
+  near.notes_misses = false;
   const Keys led = keys.only(found.led);
   Found again(led.size());
   search(led, near, again);
@@ -255,6 +258,12 @@ Generation Cache::begin_run(const Configuration& configuration, const std::strin
   generation.in_directory = tiers.disk->now(Access::kWrite);
   if (tiers.remote != nullptr) generation.on_server = tiers.remote->mark(scope);
   return generation;
+}
+
+bool Cache::was_cleared(const Keys& keys, std::size_t i, const Generation& since) {
+  if (since.in_process != generations_.of(keys.context()->scope)) return true;
+  return since.in_directory.has_value() &&
+         keys.configuration->tiers.disk->was_cleared(keys.id(i), *since.in_directory);
 }
 
 bool Cache::set_admits_all(bool admits_all) { return std::exchange(admits_all_here, admits_all); }

@@ -66,6 +66,7 @@ struct LookupOptions {
   // Counts, warns of and copies nothing, and is no lookup to the policy where nothing is found.
   bool is_silent = false;
   bool asks_server = true;
+  bool notes_misses = true;  // conflicts are counted, and misses are lookups to the policy
 };
 
 class Cache;
@@ -80,6 +81,7 @@ Result<CachePtr> make_cache(const std::map<std::string, std::string>& options);
 // Those of make_cache() that are still used, and the default.
 std::vector<CachePtr> all_caches();
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): tables have cache lines of their own
 class Cache {
  public:
   enum class Role {
@@ -114,6 +116,8 @@ class Cache {
   // Returns the moment at which a run begins, for StoreOptions::since.
   Generation begin_run(const Configuration& configuration, const std::string& scope,
                        bool may_write);
+  // Returns whether this process or the directory was cleared of key i since a run of it began.
+  bool was_cleared(const Keys& keys, std::size_t i, const Generation& since);
   Generation begin_run(const Keys& keys, bool may_write) {
     return begin_run(*keys.configuration, keys.context()->scope, may_write);
   }
@@ -287,11 +291,14 @@ class Cache {
   Result<TierParts> tier_parts(const Settings& settings) MODCACHE_REQUIRES(mutex_);
   void keep_waiting_counts(const Configuration& configuration);
   ConfigurationPtr configuration_locked() MODCACHE_REQUIRES(mutex_);
+  // The settings before any of configure(): for the default cache those of the environment.
+  Settings first_settings() const;
+  Status begin_with(Settings settings) MODCACHE_REQUIRES(mutex_);
   void use(Settings settings, Tiers tiers, std::shared_ptr<policy::SeenFilter> seen)
       MODCACHE_REQUIRES(mutex_);
   // `replaced` is destroyed after the lock: closing a directory takes time.
   Status apply_locked(const Options& options, ConfigurationPtr& replaced) MODCACHE_REQUIRES(mutex_);
-  void retire_remote_of(const Configuration& replaced);
+  void retire_remote_of(const ConfigurationPtr& replaced);
   bool is_given_locked(const std::string& option) MODCACHE_REQUIRES(mutex_);
   Mode mode_from_settings();
   store::ModePage& mode_page_of_settings();

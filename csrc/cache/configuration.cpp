@@ -95,22 +95,33 @@ ConfigurationPtr Cache::configuration() {
 
 ConfigurationPtr Cache::configuration_locked() {
   if (configuration_ != nullptr) return configuration_;
-  std::vector<std::string> warnings;
-  Settings settings =
-      role_ == Role::kOther ? default_settings() : settings_from_environment(warnings);
-  if (role_ != Role::kOther) set_log_level(settings.log);
-  for (const auto& warning : warnings) log_once(LogLevel::kWarning, warning, warning);
-  int unknown = kModeUnknown;
-  mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
-  if (const Status status = tier_parts(settings).status(); !status.is_ok()) {
+  Settings settings = first_settings();
+  if (const Status status = begin_with(settings); !status.is_ok()) {
     log(LogLevel::kWarning, "shared-directory", status.message() + "; nothing is stored on disk");
     settings.disk_bytes = 0;
+    (void)begin_with(std::move(settings));  // without a directory it cannot fail
   }
+  return configuration_;
+}
+
+Settings Cache::first_settings() const {
+  if (role_ == Role::kOther) return default_settings();
+  std::vector<std::string> warnings;
+  Settings settings = settings_from_environment(warnings);
+  set_log_level(settings.log);
+  for (const auto& warning : warnings) log_once(LogLevel::kWarning, warning, warning);
+  return settings;
+}
+
+Status Cache::begin_with(Settings settings) {
+  MODCACHE_ASSIGN_OR_RETURN(const TierParts parts, tier_parts(settings));
+  int unknown = kModeUnknown;
+  mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
   use_directory(settings);
-  Tiers tiers = make_tiers(settings, tier_parts(settings).value());
+  Tiers tiers = make_tiers(settings, parts);
   auto seen = make_seen(settings.admission);
   use(std::move(settings), std::move(tiers), std::move(seen));
-  return configuration_;
+  return Status::ok();
 }
 
 Result<TierParts> Cache::tier_parts(const Settings& settings) {
@@ -133,7 +144,7 @@ Status Cache::configure(const Options& options) {
     MODCACHE_RETURN_IF_ERROR(apply_locked(options, replaced));
     for (const auto& [name, value] : options) given_.insert(name);
   }
-  retire_remote_of(*replaced);
+  retire_remote_of(replaced);
   return Status::ok();
 }
 
@@ -147,14 +158,15 @@ Status Cache::configure_unset(const Options& options) {
     }
     MODCACHE_RETURN_IF_ERROR(apply_locked(unset, replaced));
   }
-  retire_remote_of(*replaced);
+  retire_remote_of(replaced);
   return Status::ok();
 }
 
 // Whoever changes the settings waits for the end of a server's connections. Else the last call that
-// still uses them would.
-void Cache::retire_remote_of(const Configuration& replaced) {
-  const auto& remote = replaced.tiers.remote;
+// still uses them would. `replaced`: null where there were none.
+void Cache::retire_remote_of(const ConfigurationPtr& replaced) {
+  if (replaced == nullptr) return;
+  const auto& remote = replaced->tiers.remote;
   if (remote != nullptr && remote != configuration()->tiers.remote) remote->retire();
 }
 
@@ -168,19 +180,23 @@ bool Cache::is_given_locked(const std::string& option) {
 }
 
 Status Cache::apply_locked(const Options& options, ConfigurationPtr& replaced) {
-  const ConfigurationPtr current = configuration_locked();
-  Settings settings = current->settings;
+  const ConfigurationPtr current = configuration_;
+  Settings settings = current != nullptr ? current->settings : first_settings();
   MODCACHE_RETURN_IF_ERROR(apply_options(options, settings));
-  MODCACHE_ASSIGN_OR_RETURN(const TierParts parts, tier_parts(settings));
-  Tiers tiers = make_tiers(settings, parts, current->settings, current->tiers);
+  if (current == nullptr) {
+    MODCACHE_RETURN_IF_ERROR(begin_with(settings));
+  } else {
+    MODCACHE_ASSIGN_OR_RETURN(const TierParts parts, tier_parts(settings));
+    Tiers tiers = make_tiers(settings, parts, current->settings, current->tiers);
+    use_directory(settings);
+    const bool keeps_seen = options.count("admission") == 0;
+    use(settings, std::move(tiers), keeps_seen ? current->seen : make_seen(settings.admission));
+  }
   if (role_ != Role::kOther || options.count("log") != 0) set_log_level(settings.log);
   if (options.count("match") != 0) conflicts_.forget();
   if (options.count("verify_share") != 0) verified_.forget("");
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
-  use_directory(settings);
   replaced = current;
-  auto seen = options.count("admission") != 0 ? make_seen(settings.admission) : current->seen;
-  use(std::move(settings), std::move(tiers), std::move(seen));
   return Status::ok();
 }
 
@@ -190,9 +206,14 @@ Options Cache::settings() {
   return to_options(settings);
 }
 
+// Without the tiers: other caches of the process ask the default one for its mode, and it may never
+// be used for anything else.
 Mode Cache::mode_from_settings() {
-  configuration();
-  return static_cast<Mode>(mode_.load(std::memory_order_relaxed));
+  std::vector<std::string> warnings;  // given when the settings are used
+  int mode = kModeUnknown;
+  const int from_environment = static_cast<int>(settings_from_environment(warnings).mode);
+  if (mode_.compare_exchange_strong(mode, from_environment)) mode = from_environment;
+  return static_cast<Mode>(mode);
 }
 
 store::ModePage& Cache::mode_page_of_settings() {
@@ -305,7 +326,7 @@ std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
 }
 
 void Cache::disable_memory_tier() {
-  // Reachable for ever, and never freed.
+  // Never freed.
   static auto* const left = new std::vector<std::shared_ptr<MemoryStore>>;
   MutexLock lock(mutex_);
   const ConfigurationPtr current = configuration_locked();

@@ -158,6 +158,11 @@ std::optional<store::Moment> DiskTier::now(Access access) {
   return store->now();
 }
 
+bool DiskTier::was_cleared(const store::EntryId& id, const store::Moment& since) {
+  const StorePtr store = open(Access::kRead);
+  return store != nullptr && store->was_cleared_since(since, id);
+}
+
 void DiskTier::store(const Keys& keys, OneOrMany<EntryPtr>& entries, const StoreOptions& options,
                      OneOrMany<Kept>& kept) {
   const StorePtr store = store_to_write(kept);

@@ -62,6 +62,9 @@ class DiskTier final : public Tier {
   void drop(const store::EntryId& id, Access access) override;
   void add_sizes(std::map<std::string, std::int64_t>& sizes, bool may_open) override;
 
+  // Returns whether any process cleared the entry's scope or key since then.
+  bool was_cleared(const store::EntryId& id, const store::Moment& since);
+
   // How many removals the directory has seen; while it cannot be asked, what it said last. Opens
   // a directory that is not open (in a forked child, say), or that is another by now. Otherwise a
   // few atomic loads.

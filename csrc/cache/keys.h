@@ -49,7 +49,7 @@ class Keys {
   std::size_t input_row(std::size_t i) const { return input_rows.empty() ? i : input_rows[i]; }
 
   // The settings and tiers that a call uses from its start to its end, however often `configure`
-  // changes them meanwhile. Null: those in force.
+  // changes them meanwhile. Set it before the keys are looked up or stored.
   std::shared_ptr<const Configuration> configuration;
   OneOrMany<std::string_view> keys;  // none is empty
   OneOrMany<Digest128> addresses;

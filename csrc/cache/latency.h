@@ -35,8 +35,8 @@ class LatencyHistogram {
 };
 
 struct Latencies {
-  LatencyHistogram hit;   // a look-up that found all it asked for, to the value that is handed out
-  LatencyHistogram miss;  // a call that ran its module, from its look-up to its end
+  LatencyHistogram hit;   // a lookup that found all it asked for, to the value that is handed out
+  LatencyHistogram miss;  // a call that ran its module, from its lookup to its end
   LatencyHistogram run;   // the module's own run
 };
 
@@ -49,7 +49,7 @@ class HitTimer {
   HitTimer() : is_sample_(++questions_of_this_thread() % kHitsPerSample == 0) {
     if (is_sample_) started_ = std::chrono::steady_clock::now();
   }
-  // The look-up that began with this object was a hit.
+  // The lookup that began with this object was a hit.
   void note_hit(Latencies& latencies) const {
     if (is_sample_) {
       latencies.hit.observe(std::chrono::steady_clock::now() - started_, kHitsPerSample);

@@ -327,8 +327,9 @@ void MemoryStore::settle_all(const std::vector<Verdict>& verdicts, std::uint64_t
   for (const Verdict& verdict : verdicts) {
     const auto slot = find(verdict.id);
     if (slot == slots_.end()) continue;
+    const bool is_meant = verdict.only == nullptr || slot->held.entry.get() == verdict.only;
     if (!verdict.is_current) {
-      remove(slot);
+      if (is_meant) remove(slot);
     } else if (slot->held.sequence == verdict.sequence) {
       slot->held.removals = removals;
     }

@@ -94,6 +94,7 @@ class MemoryStore {
     store::EntryId id;
     store::Sequence sequence = 0;
     bool is_current = false;
+    const Entry* only = nullptr;  // goes; null: whichever the key has
   };
   void settle_all(const std::vector<Verdict>& verdicts, std::uint64_t removals);
 

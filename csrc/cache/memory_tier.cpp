@@ -69,7 +69,9 @@ void MemoryTier::store(const Keys& keys, OneOrMany<EntryPtr>& entries, const Sto
   }
   const std::vector<bool> are_taken = store_->put_all(keys.context(), std::move(puts));
   for (std::size_t k = 0; k < places.size(); ++k) {
-    if (are_taken[k]) kept[places[k]].is_kept = true;
+    if (!are_taken[k]) continue;
+    kept[places[k]].is_kept = true;
+    kept[places[k]].in_memory = entries[places[k]].get();
   }
 }
 
@@ -86,13 +88,17 @@ void MemoryTier::store_rows(const Keys& keys, const FoundRows& rows,
     OneOrMany<Kept> one(1);
     store(keys.only({i}), entries, {}, one);
     kept[i].is_kept = kept[i].is_kept || one[0].is_kept;
+    kept[i].in_memory = one[0].in_memory;
   }
 }
 
 void MemoryTier::take_back(const Keys& keys, std::span<const Kept> kept) {
+  std::vector<MemoryStore::Verdict> verdicts;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (kept[i].is_kept) drop(keys.id(i), Access::kWrite);
+    if (kept[i].in_memory == nullptr) continue;
+    verdicts.push_back({keys.id(i), /*sequence=*/0, /*is_current=*/false, kept[i].in_memory});
   }
+  store_->settle_all(verdicts, /*removals=*/0);
 }
 
 EntryPtr MemoryTier::moved_to_place(const std::string& scope, EntryPtr entry) const {

@@ -42,7 +42,7 @@ class ReadAhead {
   static constexpr std::size_t kBytesExpected = 64 << 20;
 
   struct Request {
-    // Nothing is read for a session that has ended by then.
+    // Nothing is read for a cache that has ended by then.
     std::weak_ptr<MemoryStore> memory;
     std::weak_ptr<DiskTier> disk;
     ContextPtr context;

@@ -88,6 +88,18 @@ Result<remote::Generations::Current> RemoteServer::find_or_make_generation(
   return *made;
 }
 
+std::optional<remote::Generations::Current> RemoteServer::generation_now(const std::string& scope) {
+  if (auto known = generations_.current(scope)) return known;
+  const auto made = std::make_shared<remote::Generations::Current>();
+  const Status status = client_.run(
+      [self = shared_from_this(), scope, made](remote::Backend& backend) -> Status {
+        MODCACHE_ASSIGN_OR_RETURN(*made, self->generations_.find_or_make(scope, backend));
+        return Status::ok();
+      },
+      timeout_);
+  return status.is_ok() ? std::optional(*made) : std::nullopt;
+}
+
 void RemoteServer::stop() {
   is_stopping_ = true;
   writes_.stop();

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   std::chrono::milliseconds timeout() const { return timeout_; }
   // Returns what is in force for a scope; asks the server where that is not known.
   Result<remote::Generations::Current> find_or_make_generation(const std::string& scope);
+  // The same for a call, which waits no longer than timeout(). nullopt: the server did not say.
+  std::optional<remote::Generations::Current> generation_now(const std::string& scope);
 
   const remote::Seal& seal() const { return names_.seal(); }
   remote::Generations& generations() { return generations_; }

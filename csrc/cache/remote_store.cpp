@@ -46,7 +46,9 @@ remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const Ent
 
 std::shared_ptr<const MarkOfWrite> RemoteTier::mark(const std::string& scope) {
   const ServerPtr server = server_in_any_state();
-  return server == nullptr ? nullptr : std::make_shared<const MarkOfWrite>(*server, scope);
+  if (server == nullptr) return nullptr;
+  const std::uint64_t clears = server->generations().clears();
+  return std::make_shared<const MarkOfWrite>(clears, server->generation_now(scope));
 }
 
 void RemoteTier::store(const Keys& keys, OneOrMany<EntryPtr>& entries, const StoreOptions& options,
@@ -57,8 +59,12 @@ void RemoteTier::store(const Keys& keys, OneOrMany<EntryPtr>& entries, const Sto
   if (server == nullptr) return;
   std::vector<remote::WriteBehind::Write> writes;
   writes.reserve(keys.size());
-  const bool has_mark = options.since != nullptr && options.since->on_server != nullptr;
-  const auto mark = has_mark ? options.since->on_server : this->mark(keys.context()->scope);
+  auto mark = options.since != nullptr ? options.since->on_server : nullptr;
+  if (mark == nullptr) {
+    remote::Generations& generations = server->generations();
+    mark = std::make_shared<const MarkOfWrite>(generations.clears(),
+                                               generations.current(keys.context()->scope));
+  }
   for (std::size_t i = 0; i < keys.size(); ++i) {
     writes.push_back(write_of({*server, mark, keys, i}, entries[i], replaces));
   }

@@ -25,8 +25,9 @@ namespace modcache::cache {
 // one. Immutable.
 class MarkOfWrite {
  public:
-  MarkOfWrite(RemoteServer& server, const std::string& scope)
-      : clears_(server.generations().clears()), known_(server.generations().current(scope)) {}
+  // nullopt: the server did not say what is in force, and is asked again for the write.
+  MarkOfWrite(std::uint64_t clears, std::optional<remote::Generations::Current> known)
+      : clears_(clears), known_(known) {}
 
   // kBusy would have it wait; kIoError: the scope was cleared, so it must not be written.
   Result<remote::Generations::Current> find(RemoteServer& server, const std::string& scope) const;

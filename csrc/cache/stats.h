@@ -64,7 +64,7 @@ constexpr bool is_in_stats(Counter counter) {
   return counter != Counter::kHitBytes && counter != Counter::kStoredBytes;
 }
 
-// The hits of one look-up, and their sums.
+// The hits of one lookup, and their sums.
 struct HitCounts {
   Counter tier = Counter::kHitsMemory;
   std::int64_t hits = 0;
@@ -97,8 +97,8 @@ class Stats {
   }
   // get() starts over; the directory's counters and metrics go on.
   void reset();
-  // Everything that this process ever counted. Never less than an earlier answer: a hit that was
-  // taken back shows once others make up for it.
+  // Everything that this process ever counted. Never less than an earlier answer, also while
+  // reset() runs.
   std::int64_t ever(Counter counter) const;
 
   Latencies& latencies() { return latencies_; }

@@ -45,10 +45,11 @@ struct StoreOptions {
 
 // Where an entry was stored.
 struct Kept {
-  store::Sequence sequence = 0;  // in the directory; 0: it is not there
-  std::uint64_t removals = 0;    // of the directory, from before it was stored there
-  bool is_kept = false;          // by any tier
-  bool is_cleared = false;       // its scope was cleared since the call began: no tier stores it
+  store::Sequence sequence = 0;      // in the directory; 0: it is not there
+  std::uint64_t removals = 0;        // of the directory, from before it was stored there
+  bool is_kept = false;              // by any tier
+  const Entry* in_memory = nullptr;  // that the memory tier has
+  bool is_cleared = false;  // its scope was cleared since the call began: no tier stores it
 };
 
 class Tier {

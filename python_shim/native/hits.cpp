@@ -328,18 +328,14 @@ PyObject* ask_eager(const EagerCall& eager, PyObject* scope, const void* watch) 
   const Owned name(PyObject_GetAttr(eager.state, to.name_of_class.get()));
   Text class_name{};
   if (name == nullptr || !read_text(name.get(), class_name)) return nullptr;
+  const auto known = known_function(eager);
+  if (!known.has_value() && !clear_error()) return nullptr;
+  const bool may_begin = known.has_value() && known->may_begin;
   void* found = nullptr;
   const Answer answer = ask(to, eager.call, &found, [&](const PlainCall& call, void** begun) {
-    return to.library->begin_eager(call, class_name, watch, begun);
+    return to.library->begin_eager(call, class_name, watch, may_begin, begun);
   });
   if (answer == Answer::kBypassed) return run(eager);
-  if (answer == Answer::kBegun) {
-    const auto known = known_function(eager);
-    if (!known.has_value() || !known->may_begin) {
-      to.library->drop_run(found);
-      return nullptr;
-    }
-  }
   return object_of(to, answer, found, scope);
 }
 

@@ -244,6 +244,21 @@ TESTS: dict[str, frozenset[str]] = {
             "test_the_environment_sets_where_it_starts",
         }
     ),
+    "test_own_caches.py": frozenset(
+        {
+            "test_a_lazy_file_is_known_in_each_directory",
+            "test_a_module_that_it_made_cannot_be_scripted",
+            "test_a_prefetcher_encodes_in_the_cache_in_which_it_is_begun",
+            "test_modules_are_identified_and_placed_next_to_a_task_in_another",
+            "test_operators_cannot_know_the_task_and_say_so",
+            "test_tasks_overlap_where_a_cache_of_one_is_around_that_of_the_other",
+            "test_tasks_that_end_up_in_the_same_cache_do_not_overlap",
+            "test_tasks_that_have_the_same_cache_do_not_overlap",
+            "test_threads_of_fork_inherit_it",
+            "test_what_it_made_always_uses_it",
+            "test_with_makes_it_the_current_one",
+        }
+    ),
     "test_processes.py": frozenset(
         {
             "test_a_fork_in_the_middle_of_everything",

@@ -165,3 +165,19 @@ def test_a_clear_that_the_mode_forbids_leaves_the_result(monkeypatch: pytest.Mon
     call()
     call()
     assert modcache.stats()["misses"] == 1
+
+
+class Mixed(nn.Module):
+    """Its rows depend on each other."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0)
+
+
+def test_what_a_run_showed_of_rows_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "during_run", lambda: modcache.clear(SCOPE))
+    with torch.no_grad():
+        modcache.lookup_or_run(Running(), X, ["a", "b"], scope=SCOPE)
+        mixed = modcache.lookup_or_run(Mixed(), X, ["c", "d"], scope=SCOPE)
+    assert torch.equal(mixed, Mixed()(X))
+    assert modcache.stats()["bypassed_rows"] == 2

@@ -99,7 +99,7 @@ def test_outside_it_runs_uncached_is_counted_and_warned_about(
     messages = capfd.readouterr().err
     assert (
         messages.count(
-            "Warned.forward is not cached: outside of any `with modcache.keys(ids):` block"
+            "not caching Warned.forward: outside of any `with modcache.keys(ids):` block"
         )
         == 1
     )

@@ -196,3 +196,30 @@ def test_a_tensor_made_under_inference_mode_in_a_run_is_a_change(scope: str) -> 
         modcache.lookup_or_run(module, 200 * X, "large", scope=scope)
     assert modcache.stats()["stored"] == 10
     assert modcache.stats()["bypassed_impure"] == 1
+
+
+def test_rows_count_once_where_the_function_is_not_known() -> None:
+    module = nn.Identity()
+    module.forward = lambda x: 2 * x  # type: ignore[method-assign]
+    x = torch.arange(12.0).reshape(3, 4)
+    with torch.no_grad():
+        modcache.lookup_or_run(module, x[:2], ["a", "b"], scope="twice")
+        modcache.reset_stats()
+        modcache.lookup_or_run(module, x, ["a", "b", "c"], scope="twice")
+    stats = modcache.stats()
+    assert (stats["hits_memory"], stats["misses"]) == (2, 1)
+
+
+class Listed(nn.Module):
+    def forward(self, x: torch.Tensor, items: list[int]) -> torch.Tensor:
+        return x * len(items)
+
+
+def test_rows_of_an_input_that_is_run_whole_are_no_hits() -> None:
+    x = torch.arange(16.0).reshape(4, 4)
+    with torch.no_grad():
+        for keys in (["a", "b", "c", "d"], ["a", "b", "c", "e"]):
+            modcache.reset_stats()
+            modcache.lookup_or_run(Listed(), (x, [1, 2, 3, 4]), keys, scope="listed")
+    stats = modcache.stats()
+    assert (stats["hits_memory"], stats["misses"]) == (0, 4)

@@ -18,6 +18,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from lazy_models import ask_lazy, encoder_file
 from modcache import Cache
 from processes import ProcessRunner
 from recorded_models import exported
@@ -70,6 +71,17 @@ class Exported(nn.Module):
         return modcache.lookup_or_run(self.encoder, x, ids, scope="exported")
 
 
+class Holding(nn.Module):
+    """Has a part that was cached under the argument ``ids``."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return self.part(x, ids=ids)
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Cache]:
     """Makes caches, each in a directory of its own where none is named."""
@@ -92,6 +104,27 @@ def lookup(key: str = "k", value: torch.Tensor = X) -> torch.Tensor:
     return modcache.lookup_or_run(nn.ReLU(), value, key, scope="relu")
 
 
+def call_next_to(cache: Cache, function: Callable[[], Any]) -> Any:
+    """Calls the function in one task, while another task is inside ``with cache:``."""
+
+    async def inside(is_entered: asyncio.Event, is_done: asyncio.Event) -> None:
+        with cache:
+            is_entered.set()
+            await is_done.wait()
+
+    async def both() -> Any:
+        is_entered, is_done = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(inside(is_entered, is_done))
+        await is_entered.wait()
+        try:
+            return function()
+        finally:
+            is_done.set()
+            await task
+
+    return asyncio.run(both())
+
+
 def memory_settings(directory: str) -> tuple[str, str]:
     own = Cache(dir=directory)
     return modcache.settings()["memory"], own.settings()["memory"]
@@ -101,6 +134,19 @@ def unpickled(data: bytes) -> tuple[bool, str, str, str]:
     first, second = pickle.loads(data), pickle.loads(data)
     seen = first.settings()
     return first is second, seen["dir"], seen["memory"], seen["match"]
+
+
+def unpickled_inside(directory: str, data: bytes) -> tuple[tuple[str, str], str]:
+    """The sizes of memory of the default cache and of an own one, and the mode of the process."""
+    own = Cache(dir=directory, memory="2MB")
+    with own:
+        pickle.loads(data)
+    return (modcache.settings()["memory"], own.settings()["memory"]), modcache.settings()["mode"]
+
+
+def ask_lazy_in(directory: str, path: str) -> bool:
+    with Cache(dir=directory):
+        return ask_lazy(path, "forward")
 
 
 def called(data: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -310,6 +356,90 @@ def test_tasks_that_have_the_same_cache_do_not_overlap(make: Callable[..., Cache
     assert counts(own) == (2, 0)
 
 
+def test_tasks_that_end_up_in_the_same_cache_do_not_overlap(make: Callable[..., Cache]) -> None:
+    outer, own = make(), make()
+    scripted = torch.jit.script(Scripted())
+
+    async def nested() -> None:
+        with outer, own:
+            await asyncio.sleep(0.01)
+            scripted(X, "k")
+
+    async def plain() -> None:
+        with own:
+            scripted(X, "k")
+            await asyncio.sleep(0.02)
+
+    async def both() -> None:
+        await asyncio.gather(nested(), plain())
+
+    asyncio.run(both())
+    assert [counts(outer), counts(own)] == [(0, 0), (1, 1)]
+
+
+def test_tasks_overlap_where_a_cache_of_one_is_around_that_of_the_other(
+    make: Callable[..., Cache],
+) -> None:
+    first, second = make(), make()
+    scripted = torch.jit.script(Scripted())
+
+    async def of_first() -> None:
+        with first:
+            await asyncio.sleep(0.01)
+            with pytest.raises(ValueError, match=r"cache\.lookup_or_run"):
+                torch.ops.cache.lookup_or_run(scripted.encoder, X, "k", scope="s")
+
+    async def of_second() -> None:
+        with first, second:
+            await asyncio.sleep(0.02)
+
+    async def both() -> None:
+        await asyncio.gather(of_first(), of_second())
+
+    asyncio.run(both())
+    assert [counts(first), counts(second)] == [(0, 0), (0, 0)]
+
+
+def test_a_cache_is_made_shown_and_pickled_next_to_a_task_in_another(
+    make: Callable[..., Cache],
+) -> None:
+    def shown() -> str:
+        own = make(memory="3MB")
+        assert pickle.loads(pickle.dumps(own)) is own
+        pickle.dumps(own.cached(nn.Tanh(), key="content"))
+        return repr(own)
+
+    assert "memory='3000000'" in call_next_to(make(), shown)
+
+
+def test_modules_are_identified_and_placed_next_to_a_task_in_another(
+    make: Callable[..., Cache], tmp_path: Path
+) -> None:
+    own, path = make(), encoder_file(tmp_path)
+
+    def ask() -> None:
+        with own:
+            lazy = modcache.lazy(path)
+            assert modcache.fingerprint(lazy) == modcache.fingerprint(torch.jit.load(path))
+            assert modcache.place(lazy, "host") == "host"
+
+    call_next_to(make(), ask)
+
+
+@pytest.mark.parametrize("is_default", [True, False])
+def test_fill_next_to_a_task_in_another(make: Callable[..., Cache], is_default: bool) -> None:
+    other, cache = make(), modcache if is_default else make()
+    encoder = nn.Tanh()
+    batches = [(X, IDS)]
+
+    done = call_next_to(other, lambda: cache.fill(encoder, batches, key=1, progress=False))
+    assert (done.rows, done.runs, done.stored) == (2, 2, 2)
+    assert [counts(cache), counts(other)] == [(2, 0), (0, 0)]
+    with modcache.mode("read"):
+        done = call_next_to(other, lambda: cache.fill(encoder, batches, key=1, progress=False))
+    assert "read" in done.skipped
+
+
 def test_what_it_made_always_uses_it(make: Callable[..., Cache], tmp_path: Path) -> None:
     own, other = make(), make()
     path = tmp_path / "model.pt"
@@ -328,6 +458,80 @@ def test_what_it_made_always_uses_it(make: Callable[..., Cache], tmp_path: Path)
     assert counts(own) == (3, 0)
     other.lookup_or_run(lazy, X, "k")
     assert [counts(own), counts(other), counts(modcache)] == [(3, 1), (0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("kind", ["module", "lazy module", "function", "static method"])
+def test_fill_and_explain_use_the_cache_of_what_it_made(
+    make: Callable[..., Cache], kind: str
+) -> None:
+    own = make()
+
+    class Holder:
+        @staticmethod
+        @own.cached(key="ids")
+        def doubled(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    @own.cached(key="ids")
+    def doubled(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    made = {
+        "module": own.cached(nn.Tanh(), key="ids"),
+        "lazy module": own.lazy(nn.Tanh, scope="tanh@1"),
+        "function": doubled,
+        "static method": Holder.doubled,
+    }[kind]
+    key = 1 if kind == "lazy module" else None
+
+    def batches() -> Any:
+        lookup()  # of the loader, in the current cache
+        yield X, IDS
+
+    for runs in (2, 0):
+        done = modcache.fill(made, batches(), key=key, progress=False)
+        assert (done.rows, done.runs, done.stored) == (2, runs, runs)
+    assert [counts(own), counts(modcache)] == [(2, 2), (1, 1)]
+    if "module" in kind:
+        assert modcache.explain(made, X, IDS).status == "hit"
+        with make():
+            assert modcache.explain(made, X, IDS).status == "hit"
+
+
+def test_a_module_that_it_made_cannot_be_scripted(make: Callable[..., Cache]) -> None:
+    own = make()
+    part = nn.Linear(4, 2).requires_grad_(False)
+    with pytest.raises(TypeError, match=r"Linear was cached by a .*modcache\.cached.*with cache:"):
+        torch.jit.script(Holding(own.cached(part, key="ids")))
+    scripted = torch.jit.script(Holding(modcache.cached(part, key="ids")))
+    with own:
+        scripted(X, IDS)
+    assert [counts(own), counts(modcache)] == [(2, 0), (0, 0)]
+
+
+def test_a_lazy_file_is_known_in_each_directory(
+    make: Callable[..., Cache], processes: ProcessRunner, tmp_path: Path
+) -> None:
+    path, unloaded_path = encoder_file(tmp_path), tmp_path / "unloaded.pt"
+    torch.jit.script(nn.Sequential(nn.Tanh())).save(str(unloaded_path))
+    lazy, unloaded = modcache.lazy(path), modcache.lazy(unloaded_path)
+    own = make()
+    for module in (lazy, unloaded):
+        for _ in range(2):
+            modcache.lookup_or_run(module, X, "k")
+    unloaded.unload()
+    with own:
+        modcache.lookup_or_run(lazy, X, "k")
+        modcache.lookup_or_run(unloaded, X, "k")
+    modcache.configure(dir=tmp_path / "later")
+    modcache.lookup_or_run(lazy, X, "k")
+    own.flush()
+    modcache.flush()
+
+    directory, later = own.settings()["dir"], {"MODCACHE_DIR": str(tmp_path / "later")}
+    assert not processes.run(ask_lazy_in, directory, str(path)).value
+    assert not processes.run(ask_lazy_in, directory, str(unloaded_path)).value
+    assert not processes.run(ask_lazy, str(path), "forward", env=later).value
 
 
 def test_an_exported_program_keeps_the_cache_of_its_first_operator(
@@ -465,6 +669,32 @@ def test_a_pickle_is_its_settings(make: Callable[..., Cache], processes: Process
 
     child = processes.run(unpickled, pickle.dumps(own)).value
     assert child == (True, own.settings()["dir"], "3000000", "none")
+
+
+def test_a_pickle_keeps_the_settings_that_it_was_made_with(make: Callable[..., Cache]) -> None:
+    own = make(memory="3MB")
+    before = pickle.dumps(own)
+    own.configure(memory="4MB")
+    assert pickle.loads(pickle.dumps(own)) is own
+    restored = pickle.loads(before)
+    assert (own.settings()["memory"], restored.settings()["memory"]) == ("4000000", "3000000")
+    assert restored.settings()["dir"] == own.settings()["dir"]
+    assert pickle.loads(before) is restored
+    own.configure(memory="3MB")  # two Caches with equal settings: pickles are the first one
+    assert pickle.loads(pickle.dumps(own)) is restored
+
+
+def test_options_of_pickles_are_about_the_default_cache(
+    make: Callable[..., Cache], processes: ProcessRunner, tmp_path: Path
+) -> None:
+    wrapped = modcache.cached(nn.Tanh(), key="content")
+    modcache.configure(memory="5MB", remote="redis://127.0.0.1:1/0")
+    with make(mode="off"):
+        modcache.set_mode("read")
+        data = pickle.dumps(wrapped)
+    assert b"redis://127.0.0.1:1/0" in data
+    child = processes.run(unpickled_inside, str(tmp_path / "child"), data).value
+    assert child == (("5000000", "2000000"), "read")
 
 
 def test_neither_a_pickle_nor_its_text_has_the_password(make: Callable[..., Cache]) -> None:

@@ -80,7 +80,7 @@ SAVED = {
     "_fetch": "(Tensor ticket, Tensor beside, SymInt[] sizes, str dtypes) -> Tensor[]",
     "_put": "(Tensor ticket, Tensor[] values) -> Tensor[]",
     "_make_cache": f"(Dict(str, str) options) -> {CLASS}.Cache",
-    "_enter_cache": f"({CLASS}.Cache? cache, bool is_of_several_tasks=False) -> {CLASS}.Cache?",
+    "_enter_cache": f"({CLASS}.Cache? cache) -> {CLASS}.Cache?",
     "_enter_mode": "(str mode) -> int",
     "_leave_mode": "(int previous) -> ()",
     "_freeze": "(Any module, str[] methods, bool optimize_numerics) -> Any",

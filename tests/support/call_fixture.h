@@ -28,7 +28,9 @@ class OwnCall {
       : parts_(std::move(parts)), keys_(std::move(keys)), call_(parts_, keys_) {}
 
   module::Begun begin() { return call_.begin(); }
-  std::unique_ptr<module::Run> reject() { return call_.reject(); }
+  std::unique_ptr<module::Run> reject(const std::string& why_apart = "") {
+    return call_.reject(why_apart);
+  }
 
  private:
   module::CallParts parts_;

@@ -62,9 +62,29 @@ Begun Call::begin() {
   return begun;
 }
 
-std::unique_ptr<Run> Call::reject() {
+std::optional<CallValue> Call::find_stored() {
+  const cache::HitTimer timer;
+  cache::Cache& cache = *parts_.cache;
+  // Sampled hits are compared with a run.
+  if (!is_plain() || parts_.settings().verify_share > 0) return std::nullopt;
+  if (cache.is_switched_off(parts_.scope)) return std::nullopt;
+  const tensor::InputSampler input = sampler_of(parts_, keys_.per());
+  cache::Keys keys = lookup_keys();
+  if (cache.compares_input(*parts_.configuration, parts_.scope, input)) keys.input = &input;
+  cache::LookupOptions options = lookup_options(parts_, keys_);
+  options.will_run = false;
+  options.notes_misses = false;
+  cache::Found found = cache.lookup(keys, options);
+  auto value = value_of(keys, found);
+  if (!value.has_value()) return std::nullopt;
+  cache.count_hits(keys, found, may_write(parts_.mode));
+  timer.note_hit(cache.counters().latencies());
+  return value;
+}
+
+std::unique_ptr<Run> Call::reject(const std::string& why_apart) {
   auto run = ended_ != nullptr ? std::move(ended_) : std::make_unique<Run>(std::move(*this));
-  run->reject();
+  run->reject(why_apart);
   return run;
 }
 

@@ -47,9 +47,12 @@ class Call {
   ~Call();
 
   Begun begin();
+  // The value of a call whose run this caller cannot make; nullopt: not all of it is stored, and
+  // begin() tells the rest. Counts the hits, and nothing else.
+  std::optional<CallValue> find_stored();
   // Call it when the value of begin() has another type than the method declares: the module is run,
   // and its result replaces what is stored.
-  std::unique_ptr<Run> reject();
+  std::unique_ptr<Run> reject(const std::string& why_apart = "");
 
  private:
   friend class Run;

@@ -22,7 +22,7 @@ namespace modcache::module {
 
 struct CallParts {
   // The call uses this cache, its present settings and its present mode from its start to its end.
-  explicit CallParts(cache::CachePtr of_cache = current_cache())
+  explicit CallParts(const cache::CachePtr& of_cache = current_cache())
       : CallParts(of_cache, of_cache->mode()) {}
   CallParts(cache::CachePtr of_cache, cache::Mode in_mode)
       : cache(std::move(of_cache)), configuration(cache->configuration()), mode(in_mode) {}

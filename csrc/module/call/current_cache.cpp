@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <exception>
+#include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace modcache::module {
 namespace {
@@ -28,17 +30,52 @@ struct State {
 };
 thread_local State state;
 
-void publish(const cache::CachePtr& cache) {
-  if (const auto before = std::exchange(state.published, nullptr)) {
+using DebugInfo = c10::ThreadLocalDebugInfo;
+
+// An entry of somebody else in the thread's list, such as torch's profiler.
+struct Other {
+  c10::DebugInfoKind kind;
+  std::shared_ptr<c10::DebugInfoBase> info;
+};
+
+// Takes the last entry off the list. Nothing: there is none, or it is ours or of an unknown kind.
+std::optional<Other> pop_other() {
+  using Kind = c10::DebugInfoKind;
+  for (const Kind kind : {Kind::PROFILER_STATE, Kind::PRODUCER_INFO, Kind::MOBILE_RUNTIME_INFO,
+                          Kind::INFERENCE_CONTEXT, Kind::PARAM_COMMS_INFO}) {
+    if (DebugInfo::get(kind) == nullptr) continue;
     try {
-      c10::ThreadLocalDebugInfo::_pop(kInherited);
-    } catch (const std::exception&) {  // something of torch lies above it
-      before->has_ended = true;
+      return Other{kind, DebugInfo::_pop(kind)};
+    } catch (const std::exception&) {  // something lies above it
     }
   }
+  return std::nullopt;
+}
+
+// Changes the list below the entries of others, who expect theirs to be the last.
+template <typename Change>
+void below_others(Change change) {
+  std::vector<Other> others;
+  while (auto other = pop_other()) others.push_back(*std::move(other));
+  change();
+  for (auto other = others.rbegin(); other != others.rend(); ++other) {
+    DebugInfo::_push(other->kind, std::move(other->info));
+  }
+}
+
+void publish(const cache::CachePtr& cache) {
+  below_others([&] {
+    if (const auto before = std::exchange(state.published, nullptr)) {
+      try {
+        DebugInfo::_pop(kInherited);
+      } catch (const std::exception&) {  // something of an unknown kind lies above it
+        before->has_ended = true;
+      }
+    }
+  });
   if (cache == nullptr) return;
   state.published = std::make_shared<Inherited>(cache);
-  c10::ThreadLocalDebugInfo::_push(kInherited, state.published);
+  below_others([&] { DebugInfo::_push(kInherited, state.published); });
 }
 
 }  // namespace

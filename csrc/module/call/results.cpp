@@ -68,7 +68,6 @@ void Run::judge_run(tensor::Flat&& result, const RunFacts& facts) {
   has_run_ = true;
   ran_whole_input_ = step_.is_whole_input;
   is_refused_ = true;
-  if (is_bypassed_ && keys_.is_whole()) return;
   const auto refusal = refusal_of(parts_, result, facts, *observation_);
   if (!keys_.is_whole() && !may_use_rows(result, refusal.has_value())) {
     needs_whole_input_ = true;
@@ -124,7 +123,7 @@ void Run::judge_rows(tensor::Flat&& result, const RunFacts& facts) {
   } else {
     if (rows == 1 && !proof_.holds_for_one) {  // now it is seen
       proof_.holds_for_one = true;
-      note_row_proof(parts_, *context_, proof_);
+      note_proof();
     }
     accept_rows(std::move(result), facts);
   }
@@ -197,7 +196,7 @@ void Run::end_check(const RowProof& proof, tensor::Flat&& result, const RunFacts
   is_overwritten_ = !own.empty() && !are_equal(own, result.tensors);
   proof_ = proof;
   proof_.was_tried_alone = was_checked_ && running_.size() == 1 && !proof_.is_known();
-  if (proof_.is_known() || proof_.was_tried_alone) note_row_proof(parts_, *context_, proof_);
+  if (proof_.is_known() || proof_.was_tried_alone) note_proof();
   if (proof_.is_refuted()) {
     refuse_rows(std::move(result), proof_.why_not);
   } else if (proof_.is_proven()) {
@@ -238,7 +237,7 @@ void Run::accept_unproven(tensor::Flat&& result, const RunFacts& facts) {
           "modcache.lookup_or_run once, without recording it, with a batch of two rows or more";
   } else {
     proof_ = RowProof::refuted(why);
-    note_row_proof(parts_, *context_, proof_, /*is_for_process=*/true);
+    note_proof(/*is_for_process=*/true);
   }
   refuse_rows(std::move(result), why);
 }
@@ -246,7 +245,7 @@ void Run::accept_unproven(tensor::Flat&& result, const RunFacts& facts) {
 void Run::refuse_rows(tensor::Flat&& result, const std::string& why) {
   if (!proof_.is_refuted() && proof_.is_known()) {
     proof_ = RowProof::refuted(why);
-    note_row_proof(parts_, *context_, proof_);
+    note_proof();
   }
   is_refused_ = true;
   lead_.kept_nothing();
@@ -519,6 +518,14 @@ void Run::count_refusal(const char* cause, const std::string& why, std::size_t r
   outcome_.refusal = "not caching " + why;
   refuse(parts_, cache::Counter::kBypassedRows, static_cast<std::int64_t>(rows), cause,
          outcome_.refusal);
+}
+
+// After a clear the name may be that of another module, of which the run shows nothing.
+void Run::note_proof(bool is_for_process) {
+  const bool is_outdated =
+      generation_.has_value() && !running_keys_.empty() &&
+      parts_.cache->was_cleared(key_at(running_keys_.front()), 0, *generation_);
+  if (!is_outdated) note_row_proof(parts_, *context_, proof_, is_for_process);
 }
 
 void Run::look_up_proof() {

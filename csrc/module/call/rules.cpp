@@ -39,27 +39,22 @@ constexpr double kVerifyTolerance = 1e-4;
 std::string why_grad(const CallParts& parts, const RunFacts& facts) {
   const std::string no_grad = "call it under torch.no_grad()";
   if (facts.requiring_grad > 0) {
-    return "the result of " + parts.who() + " requires grad and is not cached (" +
-           std::to_string(facts.requiring_grad) + " tensors of " + parts.name() +
-           " require grad). If the module is frozen, say so: " +
+    return "its result requires grad (" + std::to_string(facts.requiring_grad) + " tensors of " +
+           parts.name() + " require grad). If the module is frozen, say so: " +
            (facts.is_scripted ? kScriptedCure : kEagerCure);
   }
   if (facts.is_checkpointed && parts.input.requiring_grad.count == 0) {
-    return "gradient checkpointing is on in " + parts.name() + ", and the result of " +
-           parts.who() +
-           " requires grad, so it is not cached. A frozen module needs no checkpoints: "
+    return "gradient checkpointing is on in " + parts.name() +
+           ", and its result requires grad. A frozen module needs no checkpoints: "
            "m.gradient_checkpointing_disable() and m.disable_input_require_grads(), or " +
            no_grad;
   }
   if (parts.input.requiring_grad.count > 0) {
-    return "the input requires grad, so the result of " + parts.who() +
-           " does too, and is not cached (no tensor of " + parts.name() +
+    return "the input requires grad, and so does its result (no tensor of " + parts.name() +
            " does). Pass x.detach(), or " + no_grad;
   }
-  return "the result of " + parts.who() +
-         " requires grad, and is not cached, though neither the input nor a tensor of " +
-         parts.name() + " does: a hook, or its code, makes it so. Return it detached, or " +
-         no_grad;
+  return "its result requires grad, though neither the input nor a tensor of " + parts.name() +
+         " does: a hook, or its code, makes it so. Return it detached, or " + no_grad;
 }
 
 // Returns whether evaluation mode would probably have prevented `impure`.
@@ -74,21 +69,18 @@ bool comes_of_training(const std::string& impure, const RunFacts& facts) {
 std::string why_impure(const CallParts& parts, const RunFacts& facts, const std::string& impure) {
   if (comes_of_training(impure, facts)) {
     return parts.name() + " is in training mode: call m.eval()" +
-           (facts.is_scripted ? "" : ", or modcache.cached(m, ..., freeze=True)") +
-           ". The result of " + parts.who() + " is not cached, since " + impure;
+           (facts.is_scripted ? "" : ", or modcache.cached(m, ..., freeze=True)") + " (" + impure +
+           ")";
   }
-  return "the result of " + parts.who() +
-         " is not cached, for it is no function of state and input: " + impure;
+  return "its result is no function of state and input: " + impure;
 }
 
-std::string why_type(const CallParts& parts, const std::string& why) {
+std::string why_type(const std::string& why) {
   if (why.find("transformers.cache_utils.") != std::string::npos) {
-    return parts.who() +
-           " also returns past keys and values, so its result is not cached: pass "
-           "use_cache=False, or set m.config.use_cache = False (it is " +
-           why + ")";
+    return "it also returns past keys and values (its result is " + why +
+           "): pass use_cache=False, or set m.config.use_cache = False";
   }
-  return "the result of " + parts.who() + " is not cached: it is " + why;
+  return "its result is " + why;
 }
 
 class GraphFree : public ProcessWide<GraphFree> {
@@ -141,6 +133,10 @@ bool refuse(const CallParts& parts, Counter counter, std::int64_t rows, const ch
   return false;
 }
 
+std::string not_caching(const CallParts& parts, const std::string& why) {
+  return "not caching " + parts.who() + ": " + why;
+}
+
 bool is_bypassed_by_mode(const CallParts& parts, std::int64_t rows) {
   if (parts.mode != cache::Mode::kOff) return false;
   parts.cache->counters().add(Counter::kBypassedOff, rows);
@@ -149,34 +145,35 @@ bool is_bypassed_by_mode(const CallParts& parts, std::int64_t rows) {
 
 void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::string& why) {
   refuse(parts, Counter::kBypassedIdentity, rows, "identity",
-         "not caching " + parts.who() + ": it cannot be identified, since " + why +
-             "; give it a scope=\"name@version\"");
+         not_caching(parts, "it cannot be identified, since " + why +
+                                "; give it a scope=\"name@version\""));
 }
 
 void refuse_call(const CallParts& parts, std::int64_t rows, const std::string& why,
                  Counter counter) {
   if (rows == 0 || is_bypassed_by_mode(parts, rows)) return;
   const std::string cause = "input:" + why;
-  refuse(parts, counter, rows, cause.c_str(), parts.who() + " is not cached: " + why);
+  refuse(parts, counter, rows, cause.c_str(), not_caching(parts, why));
 }
 
 std::optional<Refusal> refusal_of(const CallParts& parts, const tensor::Flat& result,
                                   const RunFacts& facts, const Observation& run) {
   if (result.requires_grad()) {
-    return Refusal{Counter::kBypassedGrad, "grad", why_grad(parts, facts)};
+    return Refusal{Counter::kBypassedGrad, "grad", not_caching(parts, why_grad(parts, facts))};
   }
   if (facts.impure_because.rfind(kUnidentified, 0) == 0) {
     return Refusal{Counter::kBypassedIdentity, "identity",
-                   "not caching " + parts.who() + ": it cannot be identified, since " +
-                       facts.impure_because.substr(sizeof kUnidentified - 1)};
+                   not_caching(parts, "it cannot be identified, since " +
+                                          facts.impure_because.substr(sizeof kUnidentified - 1))};
   }
   const std::string& impure =
       facts.impure_because.empty() ? run.impure_because() : facts.impure_because;
   if (!impure.empty()) {
-    return Refusal{Counter::kBypassedImpure, "impure", why_impure(parts, facts, impure)};
+    return Refusal{Counter::kBypassedImpure, "impure",
+                   not_caching(parts, why_impure(parts, facts, impure))};
   }
   if (const std::string why = tensor::why_not_storable(result); !why.empty()) {
-    return Refusal{Counter::kBypassedType, "type", why_type(parts, why)};
+    return Refusal{Counter::kBypassedType, "type", not_caching(parts, why_type(why))};
   }
   return std::nullopt;
 }
@@ -186,8 +183,8 @@ namespace {
 bool check_input(const CallParts& parts, std::int64_t rows) {
   if (parts.input.why_not_cacheable.empty()) return true;
   return refuse(parts, Counter::kBypassedType, rows, "input",
-                parts.who() + " is not cached: its input holds a tensor or value that is " +
-                    parts.input.why_not_cacheable);
+                not_caching(parts, "its input holds a tensor or value that is " +
+                                       parts.input.why_not_cacheable));
 }
 
 }  // namespace

@@ -34,13 +34,16 @@ bool refuse(const CallParts& parts, cache::Counter counter, std::int64_t rows, c
             const std::string& message);
 // Refuses a module that has no fingerprint; `why` says which part of it has none.
 void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::string& why);
-// Refuses a call whose input the library cannot be given. `why` completes the text "is not cached:
-// ". Does nothing in mode `off` but to count it.
+// Refuses a call whose input the library cannot be given. `why` completes the text "not caching
+// X: ". Does nothing in mode `off` but to count it.
 void refuse_call(const CallParts& parts, std::int64_t rows, const std::string& why,
                  cache::Counter counter = cache::Counter::kBypassedType);
 // Sets parts.input. Returns false when the input forbids caching; the call was then refused.
 bool read_input(CallParts& parts, tensor::InputSummary input, std::int64_t rows);
 bool read_input(CallParts& parts, const at::IValue& input, tensor::Per per, std::int64_t rows);
+
+// Returns the message of a refusal: "not caching X: " and the reason.
+std::string not_caching(const CallParts& parts, const std::string& why);
 
 // Returns whether the mode is off. Then the call is to be run uncached, and its `rows` were
 // counted.

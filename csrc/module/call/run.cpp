@@ -229,7 +229,6 @@ void Run::add_found(const std::vector<std::size_t>& places, const cache::Keys& k
     add_stored_rows(parts_, {keys, found, may_write, keys_.rows()}, output_);
     note_row_marks();
   }
-  parts_.cache->count_hits(keys, found, may_write);
   for (const std::size_t place : places_of(found.sampled())) {
     sampled_.resize(keys_.size(), false);
     sampled_[place] = true;
@@ -241,12 +240,14 @@ void Run::add_found(const std::vector<std::size_t>& places, const cache::Keys& k
   }
   const std::vector<std::size_t> missing = found.missing();
   // Where all rows are found, what is stored says that it was proven.
-  if (missing.empty() || needs_whole_input_) return;
-  if (!keys_.is_whole() && is_refused_by_row()) {
+  if (!missing.empty() && !needs_whole_input_ && !keys_.is_whole() && is_refused_by_row()) {
     lead_.kept_nothing();
     lead_.give_up();
     return;
   }
+  const bool are_used = !needs_whole_input_ && (missing.empty() || !parts_.runs_whole);
+  if (are_used) parts_.cache->count_hits(keys, found, may_write);
+  if (missing.empty() || needs_whole_input_) return;
   // Rows that were found and cannot be used are missing, and no thread leads them.
   for (const std::size_t i : missing) {
     const bool is_awaited =
@@ -336,7 +337,7 @@ bool Run::has_odd_constants() {
   refuse_rows_apart(
       "an output that was equal in two batches, and was stored with each row, differs between "
       "rows; use one key for the whole input");
-  note_row_proof(parts_, *context_, proof_);
+  note_proof();
   return true;
 }
 
@@ -352,10 +353,10 @@ void Run::refuse_stored_rows() {
           "and replaced");
 }
 
-void Run::reject() {
+void Run::reject(const std::string& why_apart) {
   is_begun_ = true;
   has_step_ = false;
-  if (needs_whole_input_) return;  // after refuse_rows_apart()
+  if (!why_apart.empty()) return refuse_rows_apart(why_apart);
   needs_whole_input_ = true;
   found_value_.reset();
   replaces_.assign(keys_.size(), true);

@@ -88,8 +88,9 @@ class Run {
   // which the caller has. Call it once, when there is no step.
   std::optional<CallValue> value(bool has_own_result = true);
   // Call it when the value of value() has another type than the method declares: a step runs the
-  // whole input, whose result replaces what is stored.
-  void reject();
+  // whole input, whose result replaces what is stored. `why_apart`: the reason where its rows do
+  // not fit together and the caller takes nothing else; see refuse_rows_apart().
+  void reject(const std::string& why_apart = "");
   // Does so for rows that do not fit together, where the caller takes nothing else: the result is
   // then returned as it is, uncached.
   void refuse_rows_apart(const std::string& why);
@@ -171,6 +172,7 @@ class Run {
   bool is_refused_by_row();
   void count_refusal(const char* cause, const std::string& why, std::size_t rows);
   void look_up_proof();
+  void note_proof(bool is_for_process = false);
   void accept(tensor::Flat&& result, const RunFacts& facts);
   void accept_padded(tensor::Flat&& result, const RunFacts& facts);
   void finish_trial(const std::optional<tensor::Flat>& tried);

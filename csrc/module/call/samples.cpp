@@ -95,8 +95,10 @@ SamplesFound look_up_samples(const SampleNames& names, const std::vector<std::st
   if (keys.empty()) return found;
   cache::Cache& cache = *parts.cache;
   const cache::Keys asked = sample_keys(parts.configuration, names.scope, keys);
-  found.begun = cache.begin_run(asked, may_write(parts.mode));
-  if (!may_read(parts.mode) || always_runs(parts.mode)) return found;
+  if (!may_read(parts.mode) || always_runs(parts.mode)) {
+    found.begun = cache.begin_run(asked, may_write(parts.mode));
+    return found;
+  }
   cache::LookupOptions options;
   options.may_write = may_write(parts.mode);
   cache::Found places = cache.lookup(asked, options);
@@ -116,6 +118,8 @@ SamplesFound look_up_samples(const SampleNames& names, const std::vector<std::st
     }
   }
   cache.count_hits(asked, places, may_write(parts.mode));
+  // After the lookup, which has asked the server for the generation.
+  if (places.has_missing()) found.begun = cache.begin_run(asked, may_write(parts.mode));
   return found;
 }
 

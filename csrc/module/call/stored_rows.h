@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that a look-up found, on their way to the output of their batch.
+// Rows that a lookup found, on their way to the output of their batch.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace modcache::module {
 
-// The layouts of values on disk. Each header is decoded at the first value that has it. `disk` must
+// The layouts of values on disk. Each header is decoded at the first value that has it. `rows` must
 // outlive it.
 class StoredLayouts {
  public:
@@ -22,7 +22,7 @@ class StoredLayouts {
       : rows_(rows), decoded_(rows.headers().size()) {}
 
   // Returns the layout of the value, whose payload has the size that the layout says; otherwise
-  // kCorruption. REQUIRES: disk.has(index).
+  // kCorruption. REQUIRES: rows.has(index).
   Result<const tensor::Layout*> of(std::size_t index);
 
  private:

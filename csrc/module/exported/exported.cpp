@@ -183,8 +183,7 @@ bool is_as_seen(const RecordedPadding& seen, const CallParts& parts, const std::
   }
   why += "; record the program anew after eager calls with this";
   if (!is_on_the_right) why = "recorded programs take padding on the right alone";
-  return refuse(parts, Counter::kBypassedType, rows, "padding",
-                parts.who() + " is not cached: " + why);
+  return refuse(parts, Counter::kBypassedType, rows, "padding", not_caching(parts, why));
 }
 
 at::Tensor look_up(const ExportedCall& call, CallParts parts) {
@@ -198,10 +197,8 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
   const std::string arithmetic = tensor::arithmetic_state();
   if (!recorded.is_compiled && !arithmetic.empty() && arithmetic != recorded.arithmetic) {
     refuse(parts, Counter::kBypassedType, rows, "arithmetic",
-           parts.who() +
-               " is not cached: the program runs under another autocast or default dtype "
-               "(" +
-               arithmetic + ") than it was recorded under");
+           not_caching(parts, "the program runs under another autocast or default dtype (" +
+                                  arithmetic + ") than it was recorded under"));
     return Handles::none();
   }
   std::string digest;
@@ -336,10 +333,10 @@ at::Tensor probe(const ExportedCall& call) {
     // The weights may be in training, and an optimizer may write them without a trace.
     WeightWatches::instance().distrust(call.weights);
     refuse(parts, Counter::kBypassedGrad, rows, "grad",
-           parts.who() +
-               " is not cached: when the program was recorded its result required no "
-               "grad, and now the input or a weight does. Run the program under "
-               "torch.no_grad(), or detach the input");
+           not_caching(parts,
+                       "when the program was recorded its result required no grad, and now "
+                       "the input or a weight does. Run the program under torch.no_grad(), "
+                       "or detach the input"));
     return Handles::none();
   }
   if (call.recorded.padding.has_value()) {
@@ -475,11 +472,13 @@ std::vector<at::Tensor> ProbedCall::complete(const std::vector<at::Tensor>& valu
   if (!expected_.fits(flat.root, values) || !has_padding_of(flat)) {
     const std::int64_t rows = ids_.has_value() ? ids_->numel() : 1;
     refuse(parts_, cache::Counter::kBypassedType, rows, "other result",
-           parts_.who() +
-               " is not cached: it returned other dtypes or sizes than when the "
-               "program was recorded");
+           not_caching(parts_,
+                       "it returned other dtypes or sizes than when the program was "
+                       "recorded"));
     return copies_of(values);
   }
+  // It was found, or the scope was switched off meanwhile.
+  if (run_ == nullptr) return found_.empty() ? copies_of(values) : std::exchange(found_, {});
   RunFacts facts;
   if (parts_.weights != nullptr && !parts_.weights->is_true_of(weights_)) {
     facts.impure_because = "weights of " + parts_.class_name + " changed during the run";

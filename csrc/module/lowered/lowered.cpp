@@ -166,8 +166,7 @@ LoweredCall::LoweredCall(LoweredConstants constants, at::IValue input, CallKeys 
   } else if (accept(*std::move(begun.value), why_apart)) {
     must_run_ = false;
   } else {
-    run_ = call.reject();
-    if (!why_apart.empty()) run_->refuse_rows_apart(why_apart);
+    run_ = call.reject(why_apart);
   }
 }
 
@@ -210,8 +209,7 @@ void LoweredCall::next_step(bool has_own_result) {
     }
     std::string why_apart;
     if (accept(*std::move(value), why_apart)) return;
-    if (!why_apart.empty()) run_->refuse_rows_apart(why_apart);
-    run_->reject();
+    run_->reject(why_apart);
     must_run_ = true;
   }
 }

@@ -200,8 +200,7 @@ class Target {
       std::string why_apart;
       if (auto of_type = value_of(*std::move(value), why_apart, are_apart)) return *of_type;
       if (is_whole) return own;
-      if (!why_apart.empty()) run.refuse_rows_apart(why_apart);
-      run.reject();
+      run.reject(why_apart);
     }
   }
 
@@ -447,8 +446,7 @@ at::IValue lookup_or_run(const ScriptedCall& scripted, CallKeys keys, bool* are_
     std::string why_apart;
     auto value = target.value_of(*std::move(begun.value), why_apart, are_apart);
     if (value.has_value()) return *std::move(value);
-    begun.run = call.reject();
-    if (!why_apart.empty()) begun.run->refuse_rows_apart(why_apart);
+    begun.run = call.reject(why_apart);
   }
   if (begun.run == nullptr) return target.run_uncached();
   return target.make(*begun.run, are_apart);

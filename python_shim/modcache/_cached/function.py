@@ -28,6 +28,7 @@ from modcache._cached.call_key import (
 from modcache._call.arguments import Arguments
 from modcache._call.holder import Holder
 from modcache._code.wrapped import is_cached, mark_cached, unwrapped, unwrapped_method
+from modcache._lazy.model import Lazy
 from modcache._library.tasks import current_owner
 from modcache._lookup.lookup import lookup_or_run
 
@@ -42,8 +43,8 @@ def cached_function(target: types.FunctionType, way: Way) -> types.FunctionType:
             raise TypeError(f"cached: {option} is for modules, but {name} is none.")
     owner = wrapped.__qualname__.rpartition(".")[0]
     if not owner or owner.endswith("<locals>"):
-        return finished(_Function(wrapped, way), wrapped, way.cache)
-    return finished(_Method(wrapped, way, owner), wrapped, way.cache)
+        return finished(_Function(wrapped, way), wrapped)
+    return finished(_Method(wrapped, way, owner), wrapped)
 
 
 def check_returns_at_once(function: types.FunctionType) -> None:
@@ -55,42 +56,34 @@ def check_returns_at_once(function: types.FunctionType) -> None:
 
 
 class _InCache:
-    """Calls ``called`` while a Cache is the current one; its other attributes are those of it."""
+    """Calls ``called`` while its Cache is the current one."""
 
-    def __init__(self, called: Any, cache: Any) -> None:
-        self._called = called
-        self._cache = cache
+    def __init__(self, called: Any) -> None:
+        self.called = called
+        self._cache = called.cache
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if current_owner() is self._cache:
-            return self._called(args, kwargs)
+            return self.called(args, kwargs)
         with self._cache:
-            return self._called(args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._called, name)
+            return self.called(args, kwargs)
 
 
-def finished(called: Any, wrapped: types.FunctionType, cache: Any) -> types.FunctionType:
+def finished(called: Any, wrapped: types.FunctionType) -> types.FunctionType:
     """Makes a function that looks like ``wrapped`` and passes all its arguments to ``called``.
 
     It has the globals of ``wrapped``, where torch.jit.script finds what annotations mention.
-    ``cache``: as in ``Way``.
     """
-    made = _made(called if cache is None else _InCache(called, cache), wrapped)
-    called.function = made
-    return made
-
-
-def _made(called: Any, wrapped: types.FunctionType) -> types.FunctionType:
+    call = (called if called.cache is None else _InCache(called)).__call__
     operators = (torch.ops.cache.lookup_or_run, torch.ops.cache.lookup_or_run_any)
-    pattern = _pattern(called.__call__, *operators)  # the method: an object takes longer to call
+    pattern = _pattern(call, *operators)  # the method: an object takes longer to call
     made = types.FunctionType(
         pattern.__code__, wrapped.__globals__, wrapped.__name__, None, pattern.__closure__
     )
     functools.update_wrapper(made, wrapped)
     made.__signature__ = called.signature  # type: ignore[attr-defined]
     mark_cached(made, wrapped)
+    called.function = made
     return made
 
 
@@ -104,13 +97,28 @@ def _pattern(called: Any, modcache_lookup: Any, modcache_lookup_any: Any) -> Any
 
 
 def found_cached(function: Any) -> Any:
-    """Returns what a cached function calls, with ``key`` and ``scope``; None for any other."""
+    """Returns what a cached function calls, with ``key``, ``scope`` and ``cache``.
+
+    Returns None for any other function.
+    """
     if not is_cached(function) or not function.__closure__:
         return None
     names = function.__code__.co_freevars
     if "called" not in names:
         return None
-    return function.__closure__[names.index("called")].cell_contents.__self__
+    found = function.__closure__[names.index("called")].cell_contents.__self__
+    return found.called if type(found) is _InCache else found
+
+
+def cache_of(module: Any, found: Any) -> Any:
+    """Returns the Cache that calls of a method of ``module`` always use; None: the current one.
+
+    Args:
+        module: the object of the method; None: there is none.
+        found: what ``found_cached`` returned for the method.
+    """
+    own = module._cache if isinstance(module, Lazy) else None
+    return found.cache if own is None and found is not None else own
 
 
 def call_key_of(called: Any, owner: Any) -> CallKey:
@@ -131,6 +139,7 @@ class _Function:
         )
         self.scope = way.scope
         self.rows = way.rows
+        self.cache = way.cache
         self._holder = holder_of(wrapped, name_of(wrapped))
         self.signature = self.key.parameters.of_callers
 
@@ -150,6 +159,7 @@ class _Method:
         self._owner = owner
         self.scope = way.scope
         self.rows = way.rows
+        self.cache = way.cache
         self._way = way
         self._first = next(iter(inspect.signature(wrapped).parameters), "")
         self._holders: dict[int, tuple[weakref.ref[Any], torch.nn.Module]] = {}

@@ -200,7 +200,7 @@ def _members(cls: Any, way: Way) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for method in way.methods:
         wrapped = _checked_method(cls, method)
-        members[method] = finished(_Called(wrapped, way, method), wrapped, way.cache)
+        members[method] = finished(_Called(wrapped, way, method), wrapped)
         if method == "forward":
             members |= {
                 WRAPPED_FORWARD: _copied(wrapped),
@@ -255,6 +255,7 @@ class _Called:
         self._method = method
         self.scope = way.scope
         self.rows = way.rows
+        self.cache = way.cache
         self.key, self.signature = key_of_method(wrapped, way)
         self.function: Any = None  # that calls this: see finished()
 

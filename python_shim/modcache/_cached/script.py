@@ -23,6 +23,11 @@ _ANY_KEY = "Union[str, List[str], Tensor]"
 _OPERATOR = "modcache_lookup"  # the name in the closure of a cached function
 _RESULT = "modcache_result"  # unlike any argument
 _PLAIN_DEFAULTS = (bool, int, float, str, type(None))
+_OF_A_CACHE = (
+    "torch.jit.script: {} was cached by a modcache.Cache, and scripted code cannot name a cache: "
+    "it uses the one that is current when it runs. Make it with modcache.cached(...), and run the "
+    "scripted model inside `with cache:`."
+)
 _numbers = itertools.count()
 
 
@@ -30,13 +35,15 @@ def make_scriptable(cls: Any) -> None:
     """Puts the text where torch.jit.script looks for the source of ``forward``.
 
     Raises:
-        TypeError: TorchScript has no way to make the key, or to pass the arguments.
+        TypeError: TorchScript cannot make the key, pass the arguments or use the Cache.
     """
     function = cls.forward
     if not is_cached(function) or hasattr(function, "_modcache_scripted"):
         return
     wrapped = unwrapped(function)
     called = found_cached(function)
+    if called.cache is not None:
+        raise TypeError(_OF_A_CACHE.format(cls.__qualname__))
     text = _text_of(cls.__qualname__, wrapped, called.key, called.scope)
     name = f"<modcache.cached {next(_numbers)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)

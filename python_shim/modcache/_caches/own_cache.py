@@ -19,6 +19,7 @@ from modcache._lazy import model
 from modcache._library import settings as of_current
 from modcache._library.stats import Stats
 from modcache._library.tasks import enter, leave, maker
+from modcache._library.text import text_of_path
 from modcache._lookup import lookup, prefetch
 
 _P = ParamSpec("_P")
@@ -71,6 +72,7 @@ class Cache:
 
     def __init__(self, **options: str | int | float | bool | os.PathLike[str]) -> None:
         self._options = of_current.texts_of(options)
+        self._registered_as: tuple[tuple[str, str], ...] = ()  # in _by_options
         self._held = of_current.called_with(torch.ops.cache._make_cache, self._options)
         self._note_configured(self._options)
 
@@ -86,8 +88,7 @@ class Cache:
             )
 
     def __repr__(self) -> str:
-        with self:
-            seen = torch.ops.cache.settings()  # without the password of `remote`
+        seen = self.settings()  # without the password of `remote`
         shown = ", ".join(f"{name}={seen[name]!r}" for name in sorted(self._options))
         return f"modcache.Cache({shown})"
 
@@ -96,8 +97,7 @@ class Cache:
 
     def _sent_options(self) -> tuple[tuple[str, str], ...]:
         """Returns the options that travel in a pickle: not the password of a server."""
-        with self:
-            seen = torch.ops.cache.settings()
+        seen = self.settings()
         return tuple(
             (name, value)
             for name, value in sorted(self._options.items())
@@ -107,13 +107,22 @@ class Cache:
     def _note_configured(self, texts: dict[str, str]) -> None:
         """Records options that were set, with an absolute directory."""
         self._options = {**self._options, **texts}
+        self._directory = text_of_path(self.settings()["dir"])
         if "dir" in texts:
-            with self:
-                self._options["dir"] = str(torch.ops.cache.settings()["dir"])
-        _by_options.setdefault(self._sent_options(), self)
+            self._options["dir"] = self._directory
+        if _by_options.get(self._registered_as) is self:  # older pickles have other settings
+            del _by_options[self._registered_as]
+        self._registered_as = self._sent_options()
+        _by_options.setdefault(self._registered_as, self)
 
     def cached(self, *args: Any, **options: Any) -> Any:
-        """Does as ``modcache.cached``; what it returns always uses this cache."""
+        """Does as ``modcache.cached``; what it returns always uses this cache.
+
+        Code of TorchScript and programs of torch.export cannot name a cache: they use the one that
+        is current when they run. So torch.jit.script raises TypeError for a module that this method
+        made; make it with ``modcache.cached``, and run the scripted or exported model inside
+        ``with cache:``.
+        """
         with _making(self):
             return decorator.cached(*args, **options)
 

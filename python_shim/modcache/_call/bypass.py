@@ -64,7 +64,7 @@ def count_bypass(
 ) -> None:
     """Counts a call, or each of its rows, as bypassed, and has the library warn once of ``why``.
 
-    ``why`` completes "is not cached: ". An empty key is found here. Ids may be fake or batched, so
+    ``why`` completes "not caching X: ". An empty key is found here. Ids may be fake or batched, so
     only their number is used.
 
     Raises:

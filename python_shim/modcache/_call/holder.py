@@ -9,6 +9,6 @@ import torch
 class Holder(torch.nn.Module):
     """Its ``forward`` is the function; its ``original_name`` is the function's name in messages.
 
-    A look-up with a holder that cannot be identified raises TypeError, since a function that runs
+    A lookup with a holder that cannot be identified raises TypeError, since a function that runs
     uncached would go unnoticed. Where an object raises while it is identified, the function runs.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call of an eager module between its look-up and its result: the run, and its judgement."""
+"""A call of an eager module between its lookup and its result: the run, and its judgement."""
 
 from __future__ import annotations
 

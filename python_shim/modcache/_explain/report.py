@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from typing import Any
 
 import torch
 
-from modcache._cached.function import found_cached
+from modcache._cached.function import cache_of, found_cached
 from modcache._call.bypass import way_of
 from modcache._call.facts import count_requiring_grad, grad_pattern
 from modcache._call.function import address_of, function_of
@@ -56,7 +57,8 @@ def explain(
 
     It runs no module, loads no lazy one, counts nothing and stores nothing. If the scope is new, it
     compares the module with the most similar scope of its class, which another process may have
-    stored days ago: ``Explanation.changed``.
+    stored days ago: ``Explanation.changed``. What ``cached`` or ``lazy`` of a ``Cache`` made is
+    looked up in that cache.
 
     It cannot know whether a key that is missing from a known scope was never stored, evicted or
     cleared, nor what a module does that has not run yet. After everything was cleared, there is
@@ -90,6 +92,7 @@ def explain(
     ['bias']
     """
     _check_module(module, "explain")
+    given = identified_as(module)
     if isinstance(module, Lazy) and (loaded := module._source.current()) is not None:
         scope = scope or module._source.scope
         module = loaded
@@ -108,7 +111,9 @@ def explain(
             pad_value = found.rows.get("pad_value", 0.0)
     here = None if isinstance(target, Lazy) else target
     padding = padding_of(here, method, input, mask, lengths, pad_value)
-    return _Question(target, sample, keys, scope, method, padding).answer()
+    cache = cache_of(given, found_cached(getattr(type(given), method, None)))
+    with contextlib.nullcontext() if cache is None else cache:
+        return _Question(target, sample, keys, scope, method, padding).answer()
 
 
 _TIERS = ("", "memory", "disk", "remote")  # the library gives their numbers

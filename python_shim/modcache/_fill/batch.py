@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the input and the key of one look-up from a loader's batch."""
+"""Makes the input and the key of one lookup from a loader's batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from modcache._cached.call_key import CallKey, content_function
-from modcache._cached.function import call_key_of, found_cached, holder_of, name_of
+from modcache._cached.function import cache_of, call_key_of, found_cached, holder_of, name_of
 from modcache._call.keys import checked_keys, key_of_one_id
 from modcache._call.parts import data_in
 from modcache._code.wrapped import unwrapped
@@ -27,23 +27,26 @@ class Target(NamedTuple):
     owner: Any  # the object of a cached method
     method: str = "forward"  # "": the module only holds a function
     rows: Mapping[str, Any] = MappingProxyType({})  # see ``Way.rows``
+    cache: Any = None  # see ``cache_of``
 
 
 def target_of(given: Any) -> Target:
     """Raises TypeError for anything but modules and functions."""
     if isinstance(given, torch.nn.Module):
-        cls = type(identified_as(given))
-        found = found_cached(getattr(cls, "forward", None))
+        inner = identified_as(given)
+        found = found_cached(getattr(type(inner), "forward", None))
+        cache = cache_of(inner, found)
         if found is None:
-            _check_forward_is_meant(cls)
-            return Target(given, "", None, None)
-        return Target(given, found.scope, found.key, identified_as(given), rows=found.rows)
+            _check_forward_is_meant(type(inner))
+            return Target(given, "", None, None, cache=cache)
+        return Target(given, found.scope, found.key, inner, rows=found.rows, cache=cache)
     function = getattr(given, "__func__", given)
     found = found_cached(function)
     if found is not None:
         owner = getattr(given, "__self__", None)
         module, method = found.looked_up_as(owner)
-        return Target(module, found.scope, call_key_of(found, owner), owner, method, found.rows)
+        key, cache = call_key_of(found, owner), cache_of(owner, found)
+        return Target(module, found.scope, key, owner, method, found.rows, cache)
     if callable(given) and hasattr(given, "__qualname__") and not isinstance(given, type):
         return Target(holder_of(given, name_of(unwrapped(given))), "", None, None, "")
     kind = given.__name__ if isinstance(given, type) else type(given).__name__

@@ -21,6 +21,7 @@ from modcache._fill.progress import Progress
 from modcache._fill.share import batches_of, share_of
 from modcache._fill.summary import FillSummary
 from modcache._library import log
+from modcache._library import settings as of_current
 from modcache._library.mode import mode as effective_mode
 from modcache._library.mode import where_set
 from modcache._library.text import checked_text
@@ -59,7 +60,8 @@ def fill(
     It does not run what is stored already: a second fill runs only what the first one left out. It
     may be interrupted at any time. Then it flushes what was done, prints a summary, and passes the
     ``KeyboardInterrupt``, or any other exception, on to the caller. A process that is killed loses
-    at most the last 100 ms. Runs are under ``torch.no_grad()``.
+    at most the last 100 ms. Runs are under ``torch.no_grad()``. What ``cached`` or ``lazy`` of a
+    ``Cache`` made fills that cache.
 
     >>> import modcache, torch
     >>> encoder = torch.nn.Linear(4, 2).eval()
@@ -120,7 +122,7 @@ def fill(
     check_no_content_of_padding("fill", key, rows.get("mask"), rows.get("lengths"))
     own = share_of(rank, world_size)
     batches, count = batches_of(loader, own)
-    tally = _Tally()
+    tally = _Tally(target.cache)
     if tally.is_switched_off():
         return tally.finish(is_complete=True)
     with Progress(progress, own.rank == 0, count) as bar:
@@ -170,9 +172,13 @@ class _Tally:
     """Counts what a fill does, by the growth of the counters during its lookups.
 
     A loader may use the cache too, and its lookups between them do not count.
+
+    Args:
+        cache: the Cache that is filled; None: the current one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cache: Any) -> None:
+        self._block = contextlib.nullcontext() if cache is None else cache
         self._start_s = time.monotonic()
         self._grown: Counter[str] = Counter()
         self._has_warned = False
@@ -180,20 +186,22 @@ class _Tally:
 
     def is_switched_off(self) -> bool:
         """Whether a mode forbids storing, so that the rest of the fill is skipped."""
-        mode = effective_mode()
-        is_off = mode in ("off", "read", "verify")
-        if is_off:
-            self.done = replace(self.done, skipped=where_set(mode))
-        return is_off
+        with self._block:
+            mode = effective_mode()
+            is_off = mode in ("off", "read", "verify")
+            if is_off:
+                self.done = replace(self.done, skipped=where_set(mode))
+            return is_off
 
     @contextlib.contextmanager
     def lookup(self) -> Iterator[None]:
         """Counts one lookup of a batch, which is made inside."""
-        before = torch.ops.cache.stats()
-        with _storing_all():
-            yield
-        self._grown.update(torch.ops.cache.stats())
-        self._grown.subtract(before)
+        with self._block:
+            before = of_current.stats()
+            with _storing_all():
+                yield
+            self._grown.update(of_current.stats())
+            self._grown.subtract(before)
 
     def note(self, rows: int, size_bytes: int) -> None:
         """Notes that a batch is done."""
@@ -227,9 +235,10 @@ class _Tally:
         )
 
     def finish(self, *, is_complete: bool) -> FillSummary:
-        torch.ops.cache.flush()
-        seconds = time.monotonic() - self._start_s
-        self.done = replace(self.done, seconds=seconds, is_complete=is_complete)
-        if self.done.skipped:
-            log.write(logging.WARNING, f"modcache.fill: {self.done}")
+        with self._block:
+            of_current.flush()
+            seconds = time.monotonic() - self._start_s
+            self.done = replace(self.done, seconds=seconds, is_complete=is_complete)
+            if self.done.skipped:
+                log.write(logging.WARNING, f"modcache.fill: {self.done}")
         return self.done

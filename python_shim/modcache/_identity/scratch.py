@@ -27,7 +27,7 @@ _SCRATCH = {
     ("modcache._lazy.source", "LazySource"): frozenset(
         {
             *("module", "_factory", "_digest", "_as_loaded", "_changes_at_load"),
-            *("_is_handed_out", "_noted_methods", "_fingerprints"),
+            *("_is_handed_out", "_noted_in", "_fingerprints"),
         }
     ),
 }

@@ -16,13 +16,16 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.jit._recursive import wrap_cpp_module
 from torch.utils._python_dispatch import _disable_current_modes
 
-from modcache._library.explicit import adopt_pickled, options_for_pickle
+from modcache._library.explicit import adopt_pickled, directory_in_use, options_for_pickle
 from modcache._library.global_random import global_states_kept
 from modcache._library.text import first_line, with_article
 from modcache._library.tracing import is_traced
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MOST_TRIES = 3
+_WRITING = ("on", "refresh")  # modes
+# A digest of the file, a method, and what was changed in the module.
+_Place = tuple[str, str, str]
 _digest_of_file: Any = torch.classes.cache.ModelFile.digest
 
 
@@ -50,8 +53,8 @@ class LazySource:
         self._as_loaded: Any = None  # the library's facts about a file's module as loaded
         self._changes_at_load = ""
         self._is_handed_out = False  # whether others may write to the module
-        self._noted_methods: set[str] = set()
-        self._fingerprints: dict[tuple[str, str, str], str] = {}
+        self._fingerprints: dict[_Place, str] = {}
+        self._noted_in: set[tuple[str, _Place]] = set()  # with the directories that have them
         self.renew_lock()
         _sources.add(self)
 
@@ -61,7 +64,7 @@ class LazySource:
     def __getstate__(self) -> dict[str, Any]:
         runtime = {
             *("module", "_digest", "_fingerprints", "_lock"),
-            *("_as_loaded", "_changes_at_load", "_is_handed_out", "_noted_methods"),
+            *("_as_loaded", "_changes_at_load", "_is_handed_out", "_noted_in"),
         }
         state = {name: value for name, value in vars(self).items() if name not in runtime}
         return {**state, "settings": options_for_pickle()}
@@ -117,16 +120,21 @@ class LazySource:
         return self._noted(self._digest_now(), method)
 
     def note_fingerprint(self, method: str) -> None:
-        """Notes the fingerprint of a file's module for other processes, once, if the mode allows.
+        """Notes the fingerprint of a file's module for other processes, if the mode allows.
 
-        Does nothing if the module is not loaded, or was changed since it was loaded.
+        It does so once for each directory. It does nothing if the module is not loaded, or was
+        changed since it was loaded.
         """
-        if self._as_loaded is None or method in self._noted_methods or is_traced():
+        if self._as_loaded is None:
+            return
+        directory = directory_in_use()
+        place = (self._digest, method, self._changes_at_load)
+        if (directory, place) in self._noted_in or is_traced():
             return
         mode = torch.ops.cache.mode()
         with self._lock:
             if mode != "off" and self._as_loaded is not None:
-                self._note(method, may_keep=mode in ("on", "refresh"))
+                self._note(directory, method, may_keep=mode in _WRITING)
 
     def hand_out(self) -> torch.nn.Module:
         """Returns the module to a caller that may write to it."""
@@ -221,7 +229,7 @@ class LazySource:
         self._as_loaded = None if is_traced() else torch.classes.cache.AsLoaded(found._c)
         self._changes_at_load = self._changes()
         self._is_handed_out = self._requires_grad
-        self._noted_methods.clear()
+        self._noted_in.clear()
         return module
 
     def _changed(self, module: torch.nn.Module) -> torch.nn.Module:
@@ -260,14 +268,19 @@ class LazySource:
 
     def _noted(self, digest: str, method: str) -> str:
         place = (digest, method, self._changes())
+        noted = (directory_in_use(), place)
         known = self._fingerprints.get(place)
         if known is None:
             known = str(torch.classes.cache.ModelFile.noted_fingerprint(*place))
             if known:
                 self._fingerprints[place] = known
+                self._noted_in.add(noted)
+        elif noted not in self._noted_in and torch.ops.cache.mode() in _WRITING:
+            torch.classes.cache.ModelFile.note_fingerprint(*place, known)
+            self._noted_in.add(noted)
         return known
 
-    def _note(self, method: str, may_keep: bool) -> None:
+    def _note(self, directory: str, method: str, may_keep: bool) -> None:
         place = (self._digest, method, self._changes_at_load)
         if place in self._fingerprints and not may_keep:
             return
@@ -276,7 +289,7 @@ class LazySource:
             self._fingerprints[place] = fingerprint
             torch.classes.cache.ModelFile.note_fingerprint(*place, fingerprint)
         if may_keep or not fingerprint:
-            self._noted_methods.add(method)
+            self._noted_in.add((directory, place))
 
     def _fingerprint_as_loaded(self, method: str) -> str:
         module: Any = self.module

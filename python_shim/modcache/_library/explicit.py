@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that were set explicitly, by ``configure`` and ``set_mode``.
+"""The options of the default cache that were set explicitly, by ``configure`` and ``set_mode``.
 
 Worker processes and unpickled objects receive these options. All others come from the environment
 of each process.
@@ -14,13 +14,15 @@ from typing import Any
 
 import torch
 
+from modcache._library.tasks import current_owner, in_default_cache
+
 _own: dict[str, str] = {}  # set by code of this very process
 _inherited: dict[str, str] = {}  # from the process that started this one, or an unpickled object
 
 
 def note_configured(given: Mapping[str, str]) -> None:
     """Records options that were set in this process."""
-    in_force = torch.ops.cache.settings()
+    in_force = _settings()
     for name in given:
         # A relative path means the directory of now. settings() hides the password of `remote`.
         _own[name] = given[name] if name == "remote" else in_force[name]
@@ -29,6 +31,17 @@ def note_configured(given: Mapping[str, str]) -> None:
 def is_set_here(option: str) -> bool:
     """Whether code of this very process has set the option."""
     return option in _own
+
+
+def directory_in_use() -> str:
+    """Identifies the directory of the current cache, without a call of the library.
+
+    "": the directory that the default cache has in this process's environment.
+    """
+    owner = current_owner()
+    if owner is None:
+        return _own.get("dir") or _inherited.get("dir", "")
+    return str(owner._directory)
 
 
 def explicit_options() -> dict[str, str]:
@@ -54,7 +67,7 @@ def options_for_pickle() -> Pickled:
     options = explicit_options()
     if not options:
         return []
-    in_force = torch.ops.cache.settings()
+    in_force = _settings()
     return [
         (name, options[name], os.environ.get(_variable(name)))
         for name in sorted(options)
@@ -87,12 +100,20 @@ def _apply(options: Mapping[str, str], source: str) -> None:
     if not options:
         return
     try:
-        torch.ops.cache.configure(dict(options))
+        with in_default_cache():
+            torch.ops.cache.configure(dict(options))
     except RuntimeError as error:
         reason = str(error).split("\n", 1)[0]
         warnings.warn(f"modcache: settings of {source} not used: {reason}", stacklevel=3)
     else:
         _inherited.update(options)
+
+
+def _settings() -> Mapping[str, str]:
+    """Returns the settings in force of the default cache."""
+    with in_default_cache():
+        found: Mapping[str, str] = torch.ops.cache.settings()
+    return found
 
 
 def _variable(option: str) -> str:

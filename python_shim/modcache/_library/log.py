@@ -21,6 +21,8 @@ import threading
 
 import torch
 
+from modcache._library.tasks import obeying_tasks
+
 logger = logging.getLogger("modcache")
 _SETTINGS = {
     "off": logging.CRITICAL,
@@ -56,6 +58,7 @@ def deliver() -> None:
                 _log(_LEVELS.get(level, logging.WARNING), message)
 
 
+@obeying_tasks
 def write(level: int, message: str) -> None:
     """Logs a message of the package's own, if the setting ``log`` has its level."""
     wanted = _SETTINGS.get(torch.ops.cache.settings()["log"], logging.WARNING)

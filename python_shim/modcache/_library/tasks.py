@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -104,11 +103,14 @@ def _apply(*, has_cache: bool) -> None:
 
 
 def _overlap(caches: list[Entry]) -> bool:
-    """Whether blocks of different caches are not inside each other, as those of several tasks."""
-    return any(
-        before.cache is not after.cache and before not in after.outer
-        for before, after in itertools.pairwise(caches)
-    )
+    """Whether several tasks of the thread use different caches.
+
+    Each task uses the cache of its innermost block, which no other block has around it.
+    """
+    if len(caches) < 2:
+        return False
+    outer = {around for entry in caches for around in entry.outer}
+    return len({id(entry.cache) for entry in caches if entry not in outer}) > 1
 
 
 def is_among_tasks() -> bool:
@@ -139,6 +141,23 @@ def as_task() -> Iterator[None]:
     finally:
         _thread.is_exact = before
         _apply(has_cache=has_cache)
+
+
+@contextlib.contextmanager
+def in_default_cache() -> Iterator[None]:
+    """Gives the calling thread the default cache of the process.
+
+    For operators that are called directly. Functions under ``obeying_tasks`` may give the thread
+    the cache of the task again.
+    """
+    if not active_entries:
+        yield
+        return
+    _use_cache(None, False)
+    try:
+        yield
+    finally:
+        _apply(has_cache=True)
 
 
 def obeying_tasks(function: Callable[_P, _R]) -> Callable[_P, _R]:

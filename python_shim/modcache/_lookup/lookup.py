@@ -233,6 +233,7 @@ def _looked_up(
     return _scripted_rows(held, input, *options)  # type: ignore[no-any-return]
 
 
+@tasks.obeying_tasks
 def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
     """Returns the module's identity: 32 hexadecimal digits, the default ``scope`` of its entries.
 

@@ -63,6 +63,7 @@ def prefetch(
     return int(torch.ops.cache.prefetch(scope, texts, method=method))
 
 
+@obeying_tasks
 def place(
     scope: str | torch.nn.Module, place: str | torch.device, *, method: str = "forward"
 ) -> str:

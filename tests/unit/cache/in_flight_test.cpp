@@ -75,6 +75,23 @@ TEST(InFlightServerTest, a_row_whose_run_ends_during_the_lookup_is_found) {
   EXPECT_THAT(found.awaited, IsEmpty());
 }
 
+TEST(InFlightServerTest, a_conflict_counts_once_though_a_run_ends_during_the_lookup) {
+  const testing::TemporaryDirectory directory;
+  const auto server = testing::ValueServer::make();
+  testing::Machine machine(server, directory.path());
+  machine.store_rows({{"a", "1"}}, "of another shape");
+  Found running = machine.cache().lookup(machine.rows({"c"}), run_options());
+  server->before_each([&](testing::ServerCall call) {
+    if (call != testing::ServerCall::kGet || !running.lead.is_held()) return;
+    running.lead.stored();
+    running.lead.give_up();
+  });
+  const Found found =
+      machine.cache().lookup(machine.rows({"a", "b"}, "of this shape"), run_options());
+  EXPECT_THAT(found.led, ElementsAre(0u, 1u));
+  EXPECT_EQ(machine.stat("key_conflicts"), 1);
+}
+
 TEST_F(InFlightTest, threads_that_miss_one_key_at_once_run_it_once) {
   std::atomic<int> runs{0};
   const auto call = [&] {

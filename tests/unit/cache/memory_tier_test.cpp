@@ -102,6 +102,17 @@ TEST_F(MemoryTierTest, an_entry_that_is_too_old_is_not_found_and_goes) {
   EXPECT_EQ(store_->entries(), 1);
 }
 
+TEST_F(MemoryTierTest, taking_back_leaves_what_came_since) {
+  MemoryTier tier = this->tier();
+  const Kept old = store(tier, "key", text_entry("old"));
+  store(tier, "key", text_entry("new"));
+  tier.take_back({context_, "key"}, {&old, 1});
+  EXPECT_EQ(find(tier, "key"), "new");
+  const Kept kept = store(tier, "key", text_entry("newest"));
+  tier.take_back({context_, "key"}, {&kept, 1});
+  EXPECT_EQ(find(tier, "key"), "<missing>");
+}
+
 TEST_F(MemoryTierTest, an_entry_goes_to_the_place_of_its_scope) {
   places_.set("", {Place::Kind::kPinned, ""});
   MemoryTier tier = this->tier();

@@ -56,6 +56,20 @@ TEST_F(RemoteClearTest, processes_of_one_directory_see_a_clear_by_their_next_cal
   EXPECT_EQ(cleared_by->lookup("k"), "<missing>");
 }
 
+// Such a call did not ask the server what was in force when it began: in mode refresh, say.
+TEST_F(RemoteClearTest,
+       what_was_begun_without_a_lookup_is_not_found_after_another_machine_cleared) {
+  const auto running = machine("a");
+  const auto other = machine("b");
+  const Keys key = running->keys("k");
+  const Generation begun = running->cache().begin_run(key, /*may_write=*/true);
+  other->cache().clear({}, Cache::Tier::kAll);
+  const EntryPtr entry = testing::text_entry("stale");
+  running->cache().store(key, {&entry, 1}, {/*replaces=*/true, &begun});
+  running->cache().flush();
+  EXPECT_EQ(other->lookup("k"), "<missing>");
+}
+
 // The server answers before the clear, and the answer is kept after it.
 TEST_F(RemoteClearTest, an_answer_that_another_process_clears_meanwhile_is_not_kept) {
   machine("b")->share("k", "text");

@@ -50,7 +50,7 @@ class RemoteWriteTest : public ::testing::Test {
 TEST_F(RemoteWriteTest, what_waited_while_its_scope_was_cleared_is_not_written) {
   const auto here = machine();
   const auto cleared = here->find_or_make_generation("scope").value().generation;
-  const MarkOfWrite mark(*here, "scope");
+  const MarkOfWrite mark(here->generations().clears(), here->generations().current("scope"));
   EXPECT_TRUE(mark.find(*here, "scope").value().generation == cleared);
   clear(*machine());
   EXPECT_TRUE(mark.find(*here, "scope").value().generation == cleared)
@@ -62,7 +62,7 @@ TEST_F(RemoteWriteTest, what_waited_while_its_scope_was_cleared_is_not_written) 
 // A server that does not answer holds the writer up, and a clear comes first when it does.
 TEST_F(RemoteWriteTest, what_is_cleared_while_its_mark_is_asked_for_is_not_written) {
   const auto here = machine();
-  const MarkOfWrite mark(*here, "scope");
+  const MarkOfWrite mark(here->generations().clears(), here->generations().current("scope"));
   std::atomic<bool> is_cleared{false};
   server_->before_each([&](testing::ServerCall call) {
     if (call != testing::ServerCall::kGet || is_cleared.exchange(true)) return;
@@ -77,7 +77,10 @@ TEST_F(RemoteWriteTest, an_entry_becomes_a_record_with_the_mark_of_its_push) {
   const auto context =
       std::make_shared<const store::Context>(store::Context{{1, 2}, "scope", "description"});
   const Keys keys(context, "key");
-  const EntryToWrite entry(*here, std::make_shared<MarkOfWrite>(*here, "scope"), keys, 0);
+  const EntryToWrite entry(*here,
+                           std::make_shared<MarkOfWrite>(here->generations().clears(),
+                                                         here->generations().current("scope")),
+                           keys, 0);
   clear(*machine());
 
   const remote::WriteBehind::Write write = entry.write(/*payload_size_bytes=*/7, /*replaces=*/true);

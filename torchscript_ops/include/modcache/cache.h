@@ -94,7 +94,7 @@ class [[nodiscard]] CacheGuard {
 
  private:
   static c10::IValue enter(const c10::IValue& cache) {
-    return detail::call([] { return "cache::_enter_cache"; }, cache, false);
+    return detail::call([] { return "cache::_enter_cache"; }, cache);
   }
 
   const c10::IValue previous_;

@@ -113,6 +113,17 @@ TEST_F(RowsTest, that_do_not_fit_together_come_as_a_list) {
   EXPECT_EQ(rows[1].tensors[0].sizes(), at::IntArrayRef({3}));
 }
 
+TEST_F(RowsTest, that_do_not_fit_together_are_no_conflict_of_keys) {
+  configure({{"match", "none"}});
+  finish(*run_of({1}, {"a"}), at::ones({1, 2}));
+  finish(*run_of({1}, {"b"}), at::ones({1, 3}));
+  testing::OwnCall call = call_of(Names{"a", "b"}, at::ones({2}));
+  ASSERT_TRUE(call.begin().value.has_value());
+  const auto run = call.reject("they have two shapes");
+  EXPECT_THAT(rows_of(*run), ElementsAre(0, 1));
+  EXPECT_EQ(stat("key_conflicts"), 0);
+}
+
 // ----- inputs
 
 TEST_F(RowsTest, with_one_key_and_one_input_are_run_once) {

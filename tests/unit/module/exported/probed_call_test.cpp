@@ -76,6 +76,16 @@ TEST_F(ProbedCallTest, looks_up_again_what_was_taken) {
   EXPECT_TRUE(at::equal(first->complete({number(6)})[0], number(5))) << "what is stored stays";
 }
 
+TEST_F(ProbedCallTest, that_has_nothing_to_run_takes_no_result) {
+  EXPECT_TRUE(at::equal(held()->complete({number(6)})[0], number(6))) << "it was bypassed";
+  const auto first = held();
+  EXPECT_FALSE(first->look_up());
+  (void)first->complete({number(5)});
+  const auto found = held();
+  EXPECT_TRUE(found->look_up());
+  EXPECT_TRUE(at::equal(found->complete({number(6)})[0], number(5)));
+}
+
 TEST_F(ProbedCallTest, gives_a_result_of_another_form_back_and_does_not_keep_it) {
   const auto call = held();
   EXPECT_FALSE(call->look_up());
