@@ -35,6 +35,10 @@ void Cache::search(const Keys& keys, const LookupOptions& options, Found& found)
   for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
     if (tiers[tier]->is_far() && !options.asks_server) break;
     if (!found.choose_keys_for(tier)) break;
+    const bool stores_nearer = tiers[tier]->is_far() && options.may_write && !options.is_silent;
+    if (stores_nearer) {
+      found.asked_at_.in_directory = keys.configuration->tiers.disk->now(Access::kRead);
+    }
     if (found.asks_for_all()) {
       tiers[tier]->find(keys, access_of(options.may_write), on_miss, found);
     } else {
@@ -42,9 +46,7 @@ void Cache::search(const Keys& keys, const LookupOptions& options, Found& found)
     }
     found.note_found();
     check_inputs(keys, tier, options, found);
-    if (tiers[tier]->is_far() && options.may_write && !options.is_silent) {
-      store_rows_nearer(keys, tier, found);
-    }
+    if (stores_nearer) store_rows_nearer(keys, tier, found);
   }
   if (found.rows_.size() == 0) return;
   if (options.reads_values) read_values(keys, options, found);

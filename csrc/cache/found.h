@@ -123,6 +123,7 @@ class Found {
   std::size_t first_row_ = 0;       // of its rows
   bool has_new_rows_ = false;       // it added some
   bool is_outdated_ = false;        // what the server has must not be stored
+  Generation asked_at_;             // when the server was asked
   std::function<bool()> still_holds_;
 };
 

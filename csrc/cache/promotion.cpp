@@ -71,7 +71,7 @@ void Cache::store_rows_nearer(const Keys& keys, std::size_t tier, Found& found) 
   const Keys stored = keys.only(places);
   OneOrMany<Kept> kept(places.size());
   for (std::size_t nearer = tier; nearer-- > 0;) {
-    tiers[nearer]->store_rows(stored, found.rows_, rows, kept);
+    tiers[nearer]->store_rows(stored, found.rows_, rows, found.asked_at_, kept);
   }
   const bool is_any_kept =
       std::any_of(kept.begin(), kept.end(), [](const Kept& one) { return one.is_kept; });

@@ -87,10 +87,12 @@ class Tier {
                      OneOrMany<Kept>& kept) = 0;
 
   // Stores rows as they are that a farther tier found: rows[which[k]] for key k. Notes in kept[k]
-  // as store() does. Skips keys that have an entry by now, which is newer.
+  // as store() does. Skips keys that have an entry by now, which is newer, and those whose scope
+  // was cleared in the directory `since` the farther tier was asked.
   virtual void store_rows(const Keys& keys, const FoundRows& rows,
-                          const std::vector<std::size_t>& which, OneOrMany<Kept>& kept) {
-    (void)keys, (void)rows, (void)which, (void)kept;
+                          const std::vector<std::size_t>& which, const Generation& since,
+                          OneOrMany<Kept>& kept) {
+    (void)keys, (void)rows, (void)which, (void)since, (void)kept;
   }
 
   // Removes what store_rows() or store() just stored, as kept[k] says, and nothing that came since.

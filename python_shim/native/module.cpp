@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Python module modcache._guards: the class Snapshot (snapshot.h), plain calls (hits.h, begun.h),
-// and constants for places and expected values.
+// The Python module modcache._guards: the class Snapshot (snapshot.h), plain calls (hits.h,
+// begun.h), and constants for places and expected values.
 #include "begun.h"
 #include "connection.h"
 #include "hits.h"

@@ -39,7 +39,9 @@ def test_a_warning_is_a_record(caplog: Any) -> None:
     warned("WarnedOfOnce")
     (record,) = [r for r in caplog.records if "WarnedOfOnce" in r.getMessage()]
     assert (record.name, record.levelname) == ("modcache", "WARNING")
-    assert record.getMessage().startswith("the result of WarnedOfOnce.forward requires grad")
+    assert record.getMessage().startswith(
+        "not caching WarnedOfOnce.forward: its result requires grad"
+    )
 
 
 def test_the_setting_log_filters_before(caplog: Any) -> None:
@@ -127,12 +129,14 @@ def stderr_of(directory: Path, setup: str = "", end: str = "") -> str:
 def test_where_nobody_configured_logging_warnings_reach_stderr(tmp_path: Path) -> None:
     lines = [line for line in stderr_of(tmp_path).splitlines() if "modcache" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("modcache: warning: the result of Linear.forward requires grad")
+    assert lines[0].startswith(
+        "modcache: warning: not caching Linear.forward: its result requires grad"
+    )
 
 
 def test_a_configured_root_logger_formats_them(tmp_path: Path) -> None:
     setup = 'import logging; logging.basicConfig(format="%(levelname)s|%(name)s|%(message)s")'
-    assert "WARNING|modcache|the result of Linear.forward" in stderr_of(tmp_path, setup)
+    assert "WARNING|modcache|not caching Linear.forward" in stderr_of(tmp_path, setup)
 
 
 def test_a_forked_child_logs_its_own_and_not_its_parents(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def test_the_mode_off_calls_the_module_and_little_else(
     call = lambda: modcache.lookup_or_run(module, X, key, scope=scope)  # noqa: E731
     for _ in range(6):
         call()
+    modcache.flush()
     modcache.set_mode("off")
     before = modcache.stats()
     assert len(functions_called(call)) <= 14
@@ -223,3 +224,22 @@ def test_rows_of_an_input_that_is_run_whole_are_no_hits() -> None:
             modcache.lookup_or_run(Listed(), (x, [1, 2, 3, 4]), keys, scope="listed")
     stats = modcache.stats()
     assert (stats["hits_memory"], stats["misses"]) == (0, 4)
+
+
+class HoldsItself(nn.Module):
+    def forward(self, x: torch.Tensor) -> list[Any]:
+        result: list[Any] = [x]
+        result.append(result)
+        return result
+
+
+def test_a_result_that_holds_itself_is_returned_and_not_stored() -> None:
+    x = torch.ones(2)
+    with torch.no_grad():
+        result = modcache.lookup_or_run(HoldsItself(), x, "key", scope="endless")
+    assert result[1] is result
+    assert modcache.stats()["bypassed_type"] == 1
+    endless = [x]
+    endless.append(endless)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="nested more than 64 levels deep"):
+        modcache.content_key(endless)

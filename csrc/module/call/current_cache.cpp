@@ -46,7 +46,8 @@ std::optional<Other> pop_other() {
     if (DebugInfo::get(kind) == nullptr) continue;
     try {
       return Other{kind, DebugInfo::_pop(kind)};
-    } catch (const std::exception&) {  // something lies above it
+    } catch (const std::exception&) {
+      continue;  // something lies above it
     }
   }
   return std::nullopt;

@@ -100,6 +100,8 @@ Result<std::int64_t> Clearer::clear(const ClearFilter& filter) {
 Result<std::int64_t> Clearer::clear_index(const ClearFilter& filter) {
   MutexLock lock(committer_.mutex());
   MODCACHE_ASSIGN_OR_RETURN(auto directory_lock, committer_.lock_directory());
+  // Before the sequence, too: whoever begins after it must see that what it knows may be outdated.
+  attached_.control().add_removal();
   MODCACHE_ASSIGN_OR_RETURN(auto sequence, attached_.control().next_sequence());
   const Clear clear{filter, sequence};
   const std::int64_t queued = count_unknown(queue_.remove(clear));

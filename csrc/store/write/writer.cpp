@@ -167,12 +167,18 @@ Status Writer::append_and_commit(const std::vector<QueuedPutPtr>& batch) {
 
 Status Writer::commit_rows(const std::vector<QueuedPutPtr>& batch,
                            const std::vector<RecordPlace>& places) {
-  std::vector<NewRow> rows;
-  rows.reserve(batch.size());
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    rows.push_back(row_of(*batch[i], places[i]));
-  }
   MODCACHE_ASSIGN_OR_RETURN(auto directory_lock, committer_.lock_directory());
+  std::vector<NewRow> rows;
+  std::vector<const QueuedPut*> puts;
+  rows.reserve(batch.size());
+  puts.reserve(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    // A clear by another process may have ended since this was asked without the lock.
+    if (was_cleared(*batch[i])) continue;
+    rows.push_back(row_of(*batch[i], places[i]));
+    puts.push_back(batch[i].get());
+  }
+  if (puts.empty()) return Status::ok();
   std::vector<std::optional<Sequence>> taken;
   committer_.begin_removal();
   auto replaced = attached_.writer().commit(rows, &taken);
@@ -182,18 +188,18 @@ Status Writer::commit_rows(const std::vector<QueuedPutPtr>& batch,
   }
   mirror_.commit(rows, taken);
   Sequence last = 0;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    last = std::max(last, batch[i]->sequence);
+  for (std::size_t i = 0; i < puts.size(); ++i) {
+    last = std::max(last, puts[i]->sequence);
     // It was overtaken by a later one, or cleared.
-    if (!taken[i]) attached_.control().raise_superseded(batch[i]->sequence);
+    if (!taken[i]) attached_.control().raise_superseded(puts[i]->sequence);
   }
   committer_.note_committed(last);
   if (replaced.value() > 0) attached_.control().raise_superseded(last - 1);
   // An entry that was never evicted has a row: where nothing was evicted, no row means that there
   // was nothing to replace.
-  const bool may_replace = attached_.control().reclaims() > 0 &&
-                           std::any_of(batch.begin(), batch.end(),
-                                       [](const QueuedPutPtr& put) { return put->replaces; });
+  const bool may_replace =
+      attached_.control().reclaims() > 0 &&
+      std::any_of(puts.begin(), puts.end(), [](const QueuedPut* put) { return put->replaces; });
   if (replaced.value() > 0 || may_replace) attached_.control().add_removal();
   attached_.control().set_removal_pending(false);
   committer_.keep_log_short();

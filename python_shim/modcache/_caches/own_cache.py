@@ -50,7 +50,8 @@ class Cache:
     1
 
     ``with cache:`` makes it the current one: functions of this package and cached modules use it in
-    this thread, or in this asyncio task and the tasks that it starts. Operators that are called
+    this thread, or in this asyncio task and the tasks that it starts, until the block is left. A
+    task that goes on after that uses the cache around the block. Operators that are called
     directly, as in scripted and exported models, use the innermost ``with`` of their thread;
     threads of torch.jit.fork inherit it, other threads do not. What ``cache.cached`` and
     ``cache.lazy`` make always uses this cache.

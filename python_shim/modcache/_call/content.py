@@ -35,6 +35,7 @@ _AS_THEY_ARE = frozenset({type(None), bool, float, complex, torch.device})
 _OTHER = "<"  # the tag of another class's value: no tuple of the same parts has its key
 # The operator as torch calls it in the end: the way there costs a tenth of a key.
 _content_keys: Any = torch.ops.cache._content_keys.default._op
+_DEEPEST = 64
 _CURE = "give a key of your own, such as the sample's id or file name"
 
 
@@ -119,7 +120,14 @@ def _take_apart(value: Any, *, has_rows: bool = False) -> tuple[str, list[Any]]:
     return "".join(structure), leaves
 
 
-def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool) -> None:
+def _append(
+    value: Any, structure: list[str], leaves: list[Any], has_rows: bool, depth: int = 0
+) -> None:
+    if depth > _DEEPEST:
+        raise TypeError(
+            f"the input is nested more than {_DEEPEST} levels deep, or holds itself. Pass a "
+            f"flatter one, or {_CURE}."
+        )
     tag = "("
     if isinstance(value, list) and has_rows and are_images(value):
         tag, value = _OTHER, view_of_images(value)
@@ -143,7 +151,7 @@ def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool)
     count = len(parts) // 2 if tag == "{" else len(parts)
     structure.append(f"{tag}{count};")
     for part in parts:
-        _append(part, structure, leaves, has_rows)
+        _append(part, structure, leaves, has_rows, depth + 1)
 
 
 def _with_rows(leaf: Any, count: int) -> Any:

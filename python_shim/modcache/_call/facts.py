@@ -52,7 +52,10 @@ def has_graph(output: Any) -> bool:
     """Whether any tensor in a result requires grad."""
     if type(output) is torch.Tensor or is_a(output, torch.Tensor):
         return output.requires_grad
-    leaves = pytree.tree_leaves(output)
+    try:
+        leaves = pytree.tree_leaves(output)
+    except RecursionError:  # it holds itself, or is nested so deep that it is not stored
+        return False
     return any(tensor.requires_grad for leaf in leaves for tensor in tensors_in(leaf))
 
 

@@ -56,6 +56,17 @@ TEST_F(RemoteClearTest, processes_of_one_directory_see_a_clear_by_their_next_cal
   EXPECT_EQ(cleared_by->lookup("k"), "<missing>");
 }
 
+TEST_F(RemoteClearTest, what_was_asked_for_before_a_clear_of_the_directory_is_not_kept_there) {
+  machine("a")->share("k", "text");
+  const auto asking = machine("b", {{"memory", "0"}});
+  const auto clearing = machine("b");  // another process
+  at_next_question([&] { clearing->cache().clear({}, Cache::Tier::kDisk); });
+  EXPECT_EQ(asking->lookup("k"), "text") << "the server has it";
+  asking->cache().flush();
+  EXPECT_EQ(asking->lookup("k"), "text");
+  EXPECT_EQ(asking->stats(), "0 0 2");
+}
+
 // Such a call did not ask the server what was in force when it began: in mode refresh, say.
 TEST_F(RemoteClearTest,
        what_was_begun_without_a_lookup_is_not_found_after_another_machine_cleared) {
