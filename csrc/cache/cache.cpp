@@ -36,9 +36,7 @@ void Cache::search(const Keys& keys, const LookupOptions& options, Found& found)
     if (tiers[tier]->is_far() && !options.asks_server) break;
     if (!found.choose_keys_for(tier)) break;
     const bool stores_nearer = tiers[tier]->is_far() && options.may_write && !options.is_silent;
-    if (stores_nearer) {
-      found.asked_at_.in_directory = keys.configuration->tiers.disk->now(Access::kRead);
-    }
+    if (stores_nearer) found.asked_at_ = keys.configuration->tiers.disk->now(Access::kRead);
     if (found.asks_for_all()) {
       tiers[tier]->find(keys, access_of(options.may_write), on_miss, found);
     } else {

@@ -190,8 +190,8 @@ void DiskTier::store(const Keys& keys, OneOrMany<EntryPtr>& entries, const Store
 }
 
 void DiskTier::store_rows(const Keys& keys, const FoundRows& rows,
-                          const std::vector<std::size_t>& which, const Generation& since,
-                          OneOrMany<Kept>& kept) {
+                          const std::vector<std::size_t>& which,
+                          const std::optional<store::Moment>& since, OneOrMany<Kept>& kept) {
   const StorePtr store = store_to_write(kept);
   if (store == nullptr) return;
   // An entry that came here meanwhile is newer.
@@ -208,7 +208,7 @@ void DiskTier::store_rows(const Keys& keys, const FoundRows& rows,
     headers[k] = rows.entries().whole_header(row);
     puts.push_back({keys.keys[absent[k]], headers[k], rows.entries().received_payload(row),
                     rows.run_us(row), /*replaces=*/false, rows.stored_at_us(row),
-                    since.in_directory.has_value() ? &*since.in_directory : nullptr});
+                    since.has_value() ? &*since : nullptr});
   }
   put(*store, keys, absent, puts, kept);
 }

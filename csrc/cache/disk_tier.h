@@ -55,7 +55,7 @@ class DiskTier final : public Tier {
              OneOrMany<Kept>& kept) override;
   // Keeps them as they were received, without decoding them.
   void store_rows(const Keys& keys, const FoundRows& rows, const std::vector<std::size_t>& which,
-                  const Generation& since, OneOrMany<Kept>& kept) override;
+                  const std::optional<store::Moment>& since, OneOrMany<Kept>& kept) override;
   void take_back(const Keys& keys, std::span<const Kept> kept) override;
   void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
               Access access) override;

@@ -118,12 +118,12 @@ class Found {
   OneOrMany<HeldEntry> held_;  // of a row that a nearer tier has stored: its sequence there
   OneOrMany<Item> items_;
   FoundRows rows_;
-  std::vector<std::size_t> asked_;  // empty: all
-  std::uint8_t tier_ = 0;           // that is asked
-  std::size_t first_row_ = 0;       // of its rows
-  bool has_new_rows_ = false;       // it added some
-  bool is_outdated_ = false;        // what the server has must not be stored
-  Generation asked_at_;             // when the server was asked
+  std::vector<std::size_t> asked_;         // empty: all
+  std::uint8_t tier_ = 0;                  // that is asked
+  std::size_t first_row_ = 0;              // of its rows
+  bool has_new_rows_ = false;              // it added some
+  bool is_outdated_ = false;               // what the server has must not be stored
+  std::optional<store::Moment> asked_at_;  // when the server was asked; nullopt: no directory
   std::function<bool()> still_holds_;
 };
 

@@ -76,8 +76,8 @@ void MemoryTier::store(const Keys& keys, OneOrMany<EntryPtr>& entries, const Sto
 }
 
 void MemoryTier::store_rows(const Keys& keys, const FoundRows& rows,
-                            const std::vector<std::size_t>& which, const Generation& /*since*/,
-                            OneOrMany<Kept>& kept) {
+                            const std::vector<std::size_t>& which,
+                            const std::optional<store::Moment>& /*since*/, OneOrMany<Kept>& kept) {
   // A single value is stored when it was read.
   if (has_directory_ || keys.form == Form::kWhole || store_->budget_bytes() == 0) return;
   const auto read = read_entries(format_, keys.form, rows, which);

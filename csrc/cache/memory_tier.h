@@ -47,7 +47,7 @@ class MemoryTier final : public Tier {
              OneOrMany<Kept>& kept) override;
   // Where there is no directory: one keeps them for all processes of a machine, and once.
   void store_rows(const Keys& keys, const FoundRows& rows, const std::vector<std::size_t>& which,
-                  const Generation& since, OneOrMany<Kept>& kept) override;
+                  const std::optional<store::Moment>& since, OneOrMany<Kept>& kept) override;
   void take_back(const Keys& keys, std::span<const Kept> kept) override;
   // An entry in memory was whole when it came: it stays.
   void refuse(const store::EntryId&, store::Sequence, const Status&, Access) override {}

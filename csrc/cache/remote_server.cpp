@@ -68,36 +68,35 @@ RemoteServer::RemoteServer(const Settings& settings, RemoteNames names,
       writes_(client_, {kQueueBytes, settings.remote_ttl_s * 1000, timeout_ * kTimesForWrites},
               listener) {}
 
+// The work may go on when nobody waits for it any more, so it has its answer in what it owns.
+remote::Client::Work RemoteServer::finding_generation(
+    const std::string& scope, const std::shared_ptr<remote::Generations::Current>& found) {
+  return [self = shared_from_this(), scope, found](remote::Backend& backend) -> Status {
+    MODCACHE_ASSIGN_OR_RETURN(*found, self->generations_.find_or_make(scope, backend));
+    return Status::ok();
+  };
+}
+
 Result<remote::Generations::Current> RemoteServer::find_or_make_generation(
     const std::string& scope) {
   if (const auto known = generations_.current(scope)) return *known;
-  // The work may go on when nobody waits for it any more, so it has its answer in what it owns.
-  const auto made = std::make_shared<remote::Generations::Current>();
+  const auto found = std::make_shared<remote::Generations::Current>();
   const auto deadline = remote::Client::Clock::now() + timeout_ * kTimesForWrites;
   // A writer waits for it, which must not hold up who lets go of the server.
   const Status status = client_.run_to_end(
-      [self = shared_from_this(), scope, made](remote::Backend& backend) -> Status {
-        MODCACHE_ASSIGN_OR_RETURN(*made, self->generations_.find_or_make(scope, backend));
-        return Status::ok();
-      },
-      timeout_* kTimesForWrites,
+      finding_generation(scope, found), timeout_ * kTimesForWrites,
       [this, deadline] { return is_stopping_.load() || remote::Client::Clock::now() >= deadline; });
   // The queue of writes would take kNotFound to say that there is nothing to be written.
   if (status.is_not_found()) return Status::io_error(status.message());
   if (!status.is_ok()) return status;
-  return *made;
+  return *found;
 }
 
 std::optional<remote::Generations::Current> RemoteServer::generation_now(const std::string& scope) {
   if (auto known = generations_.current(scope)) return known;
-  const auto made = std::make_shared<remote::Generations::Current>();
-  const Status status = client_.run(
-      [self = shared_from_this(), scope, made](remote::Backend& backend) -> Status {
-        MODCACHE_ASSIGN_OR_RETURN(*made, self->generations_.find_or_make(scope, backend));
-        return Status::ok();
-      },
-      timeout_);
-  return status.is_ok() ? std::optional(*made) : std::nullopt;
+  const auto found = std::make_shared<remote::Generations::Current>();
+  const Status status = client_.run(finding_generation(scope, found), timeout_);
+  return status.is_ok() ? std::optional(*found) : std::nullopt;
 }
 
 void RemoteServer::stop() {

@@ -76,6 +76,10 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   void stop();
 
  private:
+  // Asks the server, and makes what is missing.
+  remote::Client::Work finding_generation(
+      const std::string& scope, const std::shared_ptr<remote::Generations::Current>& found);
+
   RemoteServer(const Settings& settings, RemoteNames names,
                remote::Client::MakeBackend make_backend, remote::WriteBehind::Listener& listener,
                remote::Client::OnChange on_change);

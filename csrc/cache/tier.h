@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -90,8 +91,8 @@ class Tier {
   // as store() does. Skips keys that have an entry by now, which is newer, and those whose scope
   // was cleared in the directory `since` the farther tier was asked.
   virtual void store_rows(const Keys& keys, const FoundRows& rows,
-                          const std::vector<std::size_t>& which, const Generation& since,
-                          OneOrMany<Kept>& kept) {
+                          const std::vector<std::size_t>& which,
+                          const std::optional<store::Moment>& since, OneOrMany<Kept>& kept) {
     (void)keys, (void)rows, (void)which, (void)since, (void)kept;
   }
 

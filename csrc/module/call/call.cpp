@@ -33,25 +33,17 @@ bool Call::is_plain() const {
 }
 
 Begun Call::begin() {
-  const cache::HitTimer timer;
   Begun begun;
   if (!is_plain()) {
     begun.run = std::make_unique<Run>(std::move(*this));
   } else {
-    cache::Cache& cache = *parts_.cache;
-    if (cache.bypasses(parts_.scope, keys_.rows())) return begun;
+    if (parts_.cache->bypasses(parts_.scope, keys_.rows())) return begun;
     const tensor::InputSampler input = sampler_of(parts_, keys_.per());
-    cache::Keys keys = lookup_keys();
-    if (cache.compares_input(*parts_.configuration, parts_.scope, input)) keys.input = &input;
-    cache::Found found = cache.lookup(keys, lookup_options(parts_, keys_));
-    begun.value = value_of(keys, found);
-    if (begun.value.has_value()) {
-      cache.count_hits(keys, found, may_write(parts_.mode));
-      timer.note_hit(cache.counters().latencies());
-      return begun;
-    }
-    begun.run = std::make_unique<Run>(std::move(*this), keys.context());
-    begun.run->take_found(std::move(keys), found);
+    LookedUp looked_up = look_up(input, lookup_options(parts_, keys_));
+    begun.value = std::move(looked_up.value);
+    if (begun.value.has_value()) return begun;
+    begun.run = std::make_unique<Run>(std::move(*this), looked_up.keys.context());
+    begun.run->take_found(std::move(looked_up.keys), looked_up.found);
   }
   if (begun.run->step() == nullptr) {  // another thread ran it, or all of it was there
     begun.value = begun.run->value();
@@ -63,23 +55,26 @@ Begun Call::begin() {
 }
 
 std::optional<CallValue> Call::find_stored() {
-  const cache::HitTimer timer;
-  cache::Cache& cache = *parts_.cache;
   // Sampled hits are compared with a run.
   if (!is_plain() || parts_.settings().verify_share > 0) return std::nullopt;
-  if (cache.is_switched_off(parts_.scope)) return std::nullopt;
-  const tensor::InputSampler input = sampler_of(parts_, keys_.per());
-  cache::Keys keys = lookup_keys();
-  if (cache.compares_input(*parts_.configuration, parts_.scope, input)) keys.input = &input;
+  if (parts_.cache->is_switched_off(parts_.scope)) return std::nullopt;
   cache::LookupOptions options = lookup_options(parts_, keys_);
   options.will_run = false;
   options.notes_misses = false;
-  cache::Found found = cache.lookup(keys, options);
-  auto value = value_of(keys, found);
-  if (!value.has_value()) return std::nullopt;
-  cache.count_hits(keys, found, may_write(parts_.mode));
+  options.asks_server = false;  // begin() would ask it again
+  return look_up(sampler_of(parts_, keys_.per()), options).value;
+}
+
+Call::LookedUp Call::look_up(const tensor::InputSampler& input,
+                             const cache::LookupOptions& options) const {
+  const cache::HitTimer timer;
+  cache::Cache& cache = *parts_.cache;
+  LookedUp looked_up(cache, lookup_keys(input), options);
+  looked_up.value = value_of(looked_up.keys, looked_up.found);
+  if (!looked_up.value.has_value()) return looked_up;
+  cache.count_hits(looked_up.keys, looked_up.found, may_write(parts_.mode));
   timer.note_hit(cache.counters().latencies());
-  return value;
+  return looked_up;
 }
 
 std::unique_ptr<Run> Call::reject(const std::string& why_apart) {
@@ -88,11 +83,12 @@ std::unique_ptr<Run> Call::reject(const std::string& why_apart) {
   return run;
 }
 
-cache::Keys Call::lookup_keys() const {
+cache::Keys Call::lookup_keys(const tensor::InputSampler& input) const {
   cache::ContextPtr context = parts_.context(keys_.per());
   cache::Keys keys = keys_.is_whole() ? cache::Keys(std::move(context), keys_.key(0))
                                       : cache::Keys(std::move(context), keys_.distinct());
   describe(keys, parts_, keys_);
+  if (parts_.cache->compares_input(*parts_.configuration, parts_.scope, input)) keys.input = &input;
   return keys;
 }
 

@@ -17,6 +17,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -47,8 +48,8 @@ class Call {
   ~Call();
 
   Begun begin();
-  // The value of a call whose run this caller cannot make; nullopt: not all of it is stored, and
-  // begin() tells the rest. Counts the hits, and nothing else.
+  // The value of a call whose run this caller cannot make; nullopt: not all of it is in memory or
+  // in the directory, and begin() tells the rest. Counts the hits, and nothing else.
   std::optional<CallValue> find_stored();
   // Call it when the value of begin() has another type than the method declares: the module is run,
   // and its result replaces what is stored.
@@ -58,7 +59,17 @@ class Call {
   friend class Run;
 
   bool is_plain() const;
-  cache::Keys lookup_keys() const;
+  cache::Keys lookup_keys(const tensor::InputSampler& input) const;
+  struct LookedUp {
+    LookedUp(cache::Cache& cache, cache::Keys asked, const cache::LookupOptions& options)
+        : keys(std::move(asked)), found(cache.lookup(keys, options)) {}
+
+    cache::Keys keys;
+    cache::Found found;
+    std::optional<CallValue> value;  // where all of it was found; counted as a hit
+  };
+  // The result borrows `input`.
+  LookedUp look_up(const tensor::InputSampler& input, const cache::LookupOptions& options) const;
   std::optional<CallValue> value_of(const cache::Keys& keys, cache::Found& found) const;
   std::optional<CallValue> plain_row_in_memory(const cache::Found& found) const;
 
